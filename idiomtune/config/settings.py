@@ -617,7 +617,7 @@ class GlossarySettings(Section):
     sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list), require("from=wordnet")]
     output: Annotated[Text, require("output=<file>")]
     texts: Annotated[Text | None, Field(alias="in")]
-    language: Text
+    language: Text | None
     path: Annotated[list[Text] | None, BeforeValidator(as_list)]
     all_senses: bool
     columns: dict[str, Text] | None

@@ -9,24 +9,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idiomtune.data.notation import read_printed, split_senses
+from idiomtune.data.notation import read_printed, split_forms, split_senses
 from idiomtune.data.sources import download
-from idiomtune.data.user.forms import GLOSSARY
+from idiomtune.data.user.forms import GLOSSARY, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import FUNCTION_WORDS, word_list
-from idiomtune.io.files import cache_folder, is_file, is_folder, read_json, user_path
-from idiomtune.io.tables import lines_of
+from idiomtune.io.files import cache_folder, is_file, is_folder, list_names, read_json, user_path
+from idiomtune.io.tables import Row, has_header, lines_of, read_rows, rows_of
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
@@ -59,6 +62,7 @@ class DictionaryEntry(NamedTuple):
         part_of_speech: as the dictionary names it.
         forms: inflected forms of the whole expression.
         source, licence: whose it is.
+        language, literal, example: what a table says of it.
     """
 
     expression: str
@@ -67,6 +71,9 @@ class DictionaryEntry(NamedTuple):
     forms: tuple[str, ...] = ()
     source: str = ""
     licence: str = ""
+    language: str = ""
+    literal: str = ""
+    example: str = ""
 
 
 def is_expression(text: str) -> bool:
@@ -299,6 +306,10 @@ def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iter
 
 # ---------------------------------------------------------------- tables
 
+_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_NOT_KEPT = ("no", "n", "false", "0")
+_FACTS = ("part_of_speech", "source", "licence", "language", "example")
+
 
 def read_tables(
     sources: Iterable[Source], columns: Mapping[str, str], licence: str, report: Report
@@ -311,23 +322,75 @@ def read_tables(
         report: gets rows without an expression or a meaning.
     """
     for source in sources:
-        name = source.name + (f"@{source.revision}" if source.revision else "")
+        yield from _read_table(source, columns, licence, report)
 
-        def entries_of(record: UserRecord, name: str = name) -> list[DictionaryEntry]:
-            try:
-                pos, forms, own_source, own_licence = (
-                    record.optional_text(role) or ""
-                    for role in ("part_of_speech", "forms", "source", "licence")
-                )
-                of_row = tuple(filter(None, map(str.strip, forms.split(";"))))
-                facts = own_source or name, own_licence or licence
-                return [
-                    DictionaryEntry(form, sense, pos, of_row, *facts)
-                    for form in read_printed(record.text("expression")).forms
-                    for sense in split_senses(record.text("meaning"))
-                ]
-            except FieldError as error:
-                report(name, f"row {record.number}", str(error))
+
+def _read_table(
+    source: Source, columns: Mapping[str, str], licence: str, report: Report
+) -> Iterator[DictionaryEntry]:
+    name = source.name + (f"@{source.revision}" if source.revision else "")
+    rewritten: list[str] = []
+
+    def entries_of(record: UserRecord) -> list[DictionaryEntry]:
+        try:
+            expression = record.text("expression")
+            if not is_kept(record):
                 return []
+            facts = {role: " ".join((record.optional_text(role) or "").split()) for role in _FACTS}
+            facts |= {"source": facts["source"] or name, "licence": facts["licence"] or licence}
+            literal, own_forms = read_literal(record), read_forms(record)
+            if isinstance(literal, bool):
+                literal = "yes" if literal else "no"
+            if (forms := read_printed(expression).forms) != (expression,):
+                rewritten.append(f"{expression!r} as {' and '.join(map(repr, forms))}")
+            return [
+                DictionaryEntry(form, sense, forms=own_forms, literal=literal or "", **facts)
+                for form in forms
+                for sense in split_senses(record.text("meaning"))
+            ]
+        except FieldError as error:
+            report(name, f"row {record.number}", str(error))
+            return []
 
-        yield from chain.from_iterable(UserTable(source, [GLOSSARY], columns, "columns").read(entries_of))
+    terms = None if source.path is None else rows_of_terms(source.path)
+    header = next(source.rows(), Row(0, {})).values if terms is None else ()
+    # A column with the name of its role comes before others, such as the number `sense`.
+    own_names = {normalise(column): column for column in header if column not in columns.values()}
+    chosen = {role: own_names[role] for role in GLOSSARY.required if role in own_names} | dict(columns)
+    table = UserTable(source, [GLOSSARY], chosen, "columns")
+    yield from chain.from_iterable(table.read(entries_of, terms))
+    table.log_unread()
+    if rewritten:
+        log.info("%s: read without the marks of a dictionary: %s", name, list_names(rewritten, 5))
+
+
+def rows_of_terms(path: Path) -> Iterator[Row] | None:
+    """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
+    if has_header(path):
+        return None
+    rows = list(islice(read_rows(path), 2))
+    if len(rows) > 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
+        return None
+    return map(Row, count(1), rows_of(rows[0].values, str(path)))
+
+
+def is_kept(record: UserRecord) -> bool:
+    """Whether a row of a glossary counts: the column `keep`, if there is one, does not say no."""
+    return not record.names.get("keep") or (record.optional_text("keep") or "no").casefold() not in _NOT_KEPT
+
+
+def read_forms(record: UserRecord) -> tuple[str, ...]:
+    """The inflected forms in a row of a glossary. Raises FieldError."""
+    cells = record.list_in("forms") if record.has("forms") else []
+    if not all(isinstance(cell, str) for cell in cells):
+        raise record.error("forms", f"must be texts, got {cells!r}")
+    return tuple(form for cell in cells for form in split_forms(cell))
+
+
+def read_literal(record: UserRecord) -> bool | str | None:
+    """What a row of a glossary says of literal use: yes, no, the literal meaning, or nothing."""
+    if not record.has("literal"):
+        return None
+    value = record.cell("literal")
+    text = str(value) if isinstance(value, bool) else record.name("literal")
+    return _YES_OR_NO.get(text.strip().lower(), " ".join(text.split()))

@@ -24,7 +24,7 @@ _BRACKETS = re.compile(r"\(([^()]*)\)|\[([^\[\]]*)\]|<([^<>]*)>|\{([^{}]*)\}")
 _NUMBER = re.compile(r"^\s*(?:\(?\d{1,2}[.)]|[①-⑳])\s+|[\u00b9\u00b2\u00b3\u2070-\u2079]+$|\s+\(\d{1,2}\)$")
 _SENSE = re.compile(r"(?:^|[\s;,])(?:\(?\d{1,2}[.)]|[①-⑳])\s+")
 _NUMBERED_LINE = re.compile(r"\n(?:\(?\d{1,2}[.)]|[①-⑳])\s+")
-_ALTERNATIVES = re.compile(r"\s+[/|]\s+|(?<=\w)\|(?=\w)|\s*[;\n]\s*")
+_ALTERNATIVES = re.compile(r"\s+/\s+|\s*[|;\n]\s*")
 _PRONOUN = re.compile(r"\b(?:pron|pronoun|poss|possessive|one's|someone's)\b", re.IGNORECASE)
 _GAP = re.compile(r"\s*(?:\.\.\.|…|~)\s*")
 _UNREAD = re.compile(r"[\[\](){}<>|~*=]|\.\.\.|…|(?<=\w\w)/(?=\w\w)|\b(\w{3,}), .*\b\1$")
@@ -159,8 +159,7 @@ def read_printed(expression: str) -> Printed:
     ('take something with a pinch of salt', 'take something with a grain of salt')
     """
     forms: dict[str, None] = {}
-    wholes = (" ".join(whole.split()) for whole in _ALTERNATIVES.split(expression.strip()))
-    for whole in (_NUMBER.sub("", whole) for whole in wholes):
+    for whole in (_NUMBER.sub("", whole) for whole in split_forms(expression)):
         for choice in product((False, True), repeat=len(_optional(whole))):
             unbracketed = _without_brackets(whole, choice)
             for form in _alternatives(_without_brackets(unbracketed, ())):
@@ -169,6 +168,16 @@ def read_printed(expression: str) -> Printed:
     readable = readable or (" ".join(expression.split()),)
     sign = next((match for form in readable if (match := _UNREAD.search(form))), None)
     return Printed(readable, sign.group() if sign else "")
+
+
+def split_forms(cell: str) -> list[str]:
+    """The forms in a cell, divided by `|`, `;`, a line break, or a slash between blanks.
+
+    >>> split_forms("gave up|gives up; has given up")
+    ['gave up', 'gives up', 'has given up']
+    """
+    forms = (" ".join(form.split()) for form in _ALTERNATIVES.split(clean_text(cell)))
+    return [form for form in forms if any(map(str.isalnum, form))]
 
 
 def split_senses(meaning: str) -> list[str]:

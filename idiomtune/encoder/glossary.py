@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from idiomtune.config import ModelSettings
+from idiomtune.data.dictionaries import is_kept, read_forms, read_literal, rows_of_terms
 from idiomtune.data.notation import Printed, read_printed, split_senses
 from idiomtune.data.user.forms import EXPRESSIONS, GLOSSARY, PUBLISHED_GLOSSARIES
 from idiomtune.data.user.table import UserRecord, UserTable
@@ -41,7 +41,7 @@ from idiomtune.expressions import (
     rewrite,
 )
 from idiomtune.io.files import fingerprints, is_file, is_folder, list_names, printable, user_path, write_json
-from idiomtune.io.tables import Row, has_header, read_rows, rows_of, shown_path
+from idiomtune.io.tables import shown_path
 
 log = logging.getLogger(__name__)
 
@@ -231,9 +231,8 @@ _PLAIN = re.compile(
     r"(?![ -])(?:[ -]?[0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0400-\u0481])+"
 )
 _OWNER = re.compile(r"\b(some)?one's\b")  # without its apostrophe, plain
+_SHOWN = 60  # characters of a meaning in a note
 _LONG = 50  # words of a meaning; WordNet's have 33 at most
-_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-_NOT_KEPT = ("no", "n", "false", "0")
 _NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
 _FACTS = ("source", "licence")
 
@@ -265,13 +264,17 @@ class Glossary(NamedTuple):
             that differ in case, hyphens or apostrophes alone are one expression.
         entries: the rows, without those that say the same again, each with that spelling.
         files: that were read.
-        notes: what is worth knowing of the rows, a line each.
+        notes: how rows are read, a line each.
+        left_out: what is not read of the rows, a line each.
+
+    What comes with the project, such as `english`, has no such lines.
     """
 
     senses: dict[str, list[str]]
     entries: tuple[Entry, ...]
     files: tuple[Path, ...]
     notes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def forms(self) -> dict[str, list[str]]:
@@ -288,6 +291,12 @@ class Glossary(NamedTuple):
         used = {entry.expression for entry in self.entries if entry.literal}
         unused = {entry.expression for entry in self.entries if entry.literal in (False, "")}
         return (unused - used) & self.senses.keys()
+
+    def log_notes(self) -> None:
+        """Log how the files are read, and as warnings what is not read of them."""
+        for level, lines in ((logging.WARNING, self.left_out), (logging.INFO, self.notes)):
+            for line in lines:
+                log.log(level, "glossary: %s", line)
 
     def describe(self) -> dict[str, Any]:
         """For records, cards and tables: files by name with their SHA-256, counts, sources, licences and
@@ -331,7 +340,7 @@ def first_clause(meaning: str) -> str:
 
 
 def named_glossary(model: ModelSettings) -> Glossary | None:
-    """The glossary that `model.glossary` names, read once.
+    """The glossary that `model.glossary` names, read and its notes logged once.
 
     Raises:
         UserError: if a file is not there or damaged.
@@ -345,7 +354,9 @@ def named_glossary(model: ModelSettings) -> Glossary | None:
 @lru_cache(maxsize=4)
 def _read_once(files: tuple[tuple[Path, int], ...]) -> Glossary:
     """Cached for all models of a program, until a file changes."""
-    return read_glossary([path for path, _ in files])
+    glossary = read_glossary([path for path, _ in files])
+    glossary.log_notes()
+    return glossary
 
 
 def glossary_path(name: str, option: str) -> Path:
@@ -369,9 +380,10 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
 
     Args:
         paths: CSV, TSV, JSON lines, Parquet or XLSX, with the columns `expression` and `meaning`; several
-            rows of one expression are its senses. Optional: `literal`, `forms` (a list, or divided by
-            semicolons), `language`, `example`, `source`, `licence` and `keep` (no or empty: the row is left
-            out). Other columns are not read. Or the published table of PIE or of AStitchInLanguageModels.
+            rows of one expression are its senses. Optional: `literal`, `forms` (a list, or divided by `|`,
+            `;` or line breaks), `language`, `example`, `source`, `licence` and `keep` (no or empty: the
+            row is left out). Other columns are not read. Or the published table of PIE or of
+            AStitchInLanguageModels.
         needs_meanings: whether there must be a column `meaning`.
 
     Raises:
@@ -383,23 +395,37 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     senses: dict[str, list[str]] = {}
     origins: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
     notes: list[str] = []
+    left_out: list[str] = []
+    later_meanings: dict[str, str] = {}
+    from_user = set[str]()  # expressions in files that do not come with the project
     read_as: dict[str, Printed] = {}
     shortened: list[str] = []
     for path in paths:
         table = UserTable(path, [*PUBLISHED_GLOSSARIES, GLOSSARY if needs_meanings else EXPRESSIONS])
-        records = table.read(partial(_entries, table, read_as, shortened), _rows_of_terms(path))
+        file, is_shipped = Path(shown_path(path)).name, path.parent == GLOSSARIES
+        collectors = ({}, []) if is_shipped else (read_as, shortened)
+        records = table.read(partial(_entries, table, *collectors), rows_of_terms(path))
         for number, entry in (row for rows in records for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
-            origin = f"{path.name}, row {number}"
+            origin = f"{file}, row {number}"
             if key in entries:
-                if table.form not in PUBLISHED_GLOSSARIES:  # PIE has a row for each sentence
+                if (
+                    not is_shipped and table.form not in PUBLISHED_GLOSSARIES
+                ):  # PIE has a row for each sentence
                     same = f"{entry.expression!r} has this meaning already ({origins[key]})"
                     notes.append(f"{origin}: {same}: left out")
                 continue
             name = spellings.setdefault(key[0], entry.expression)
             entries[key], origins[key] = entry._replace(expression=name), origin
-            senses.setdefault(name, []).extend(filter(None, [entry.meaning]))
+            meanings = senses.setdefault(name, [])
+            meanings += filter(None, [entry.meaning])
             origins.setdefault(name, origin)
+            if is_shipped:
+                continue
+            from_user.add(name)
+            if len(meanings) > 1:
+                first = f"{name!r} is {meanings[0][:_SHOWN]!r} ({origins[name]})"
+                later_meanings.setdefault(name, f"{first}, not {entry.meaning[:_SHOWN]!r} ({origin})")
             if (num_words := len(entry.meaning.split())) > _LONG:
                 note = f"{origin}: the meaning of {entry.expression!r} has {num_words} words"
                 notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
@@ -408,12 +434,12 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
         problem = f"no word that an expression could be known by: {list_names(empty, 5)}"
         if not senses:
             raise UserError(problem, file=paths[0])
-        notes.append(f"left out, since there is {problem}")
+        left_out.append(f"left out, since there is {problem}")
     changed = [(name, printed) for name, printed in read_as.items() if printed.forms not in ((), (name,))]
     if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in changed]:
         notes.append(f"read without the marks of a dictionary: {list_names(rewritten, 5)}")
     if shortened:
-        notes.append(f"labels and examples left out of the meanings of {list_names(shortened, 5)}")
+        left_out.append(f"labels and examples left out of the meanings of {list_names(shortened, 5)}")
     if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
         notes.append(
             f"signs that are searched for as they stand: {list_names(unread, 5)}: write expressions as "
@@ -422,21 +448,18 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     if bare := [name for name, meanings in senses.items() if not meanings]:
         note = "without a meaning, so that only a gate uses them, to group texts by form and usage"
         notes.append(f"{note}: {list_names(bare)}")
-    several = [
-        f"{name!r} ({origins[name]}): {len(meanings)}"
-        for name, meanings in senses.items()
-        if len(meanings) > 1
-    ]
-    if several:
-        notes.append(f"several meanings, of which the first is read: {list_names(several, 5)}")
-    notes += [
-        f"{origins[inner]}: {inner!r} is part of {name!r} ({origins[name]}): "
-        "where the longer one occurs, that one counts"
+    if later_meanings:
+        first_wins = list_names([*later_meanings.values()], 5)
+        left_out.append(f"of several meanings the first is read: {first_wins}")
+    nested = [
+        f"{name!r} ({origins[name]}) hides {inner!r} ({origins[inner]})"
         for name, others in find_nested(senses).items()
         for inner in others
-        if len(inner) < len(name)
+        if len(inner) < len(name) and from_user & {inner, name}
     ]
-    return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
+    if nested:
+        notes.append(f"where the longer of two occurs, it counts: {list_names(nested, 5)}")
+    return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes), tuple(left_out))
 
 
 def _entries(
@@ -450,7 +473,7 @@ def _entries(
     """
     expression = _one_line(record.text("expression"))
     printed = read_printed(record.text("expression"))
-    printed = printed._replace(forms=tuple(filter(_has_content, map(_one_line, printed.forms))))
+    printed = printed._replace(forms=tuple(filter(has_content, map(_one_line, printed.forms))))
     if printed.forms != (expression,) or printed.unread:
         read_as[expression] = printed
     if others := [form for form in printed.forms if not is_findable(form)]:
@@ -460,7 +483,7 @@ def _entries(
             "without dashes between spaces, two hyphens in a row or unusual characters",
         )
     if table.form not in PUBLISHED_GLOSSARIES:
-        if record.names.get("keep") and (record.optional_text("keep") or "no").casefold() in _NOT_KEPT:
+        if not is_kept(record):
             return []
         facts = {role: record.optional_text(role) for role in _FACTS}
         meaning = record.optional_text("meaning") or ""
@@ -469,7 +492,7 @@ def _entries(
         senses = [_one_line(sense) for sense in split_senses(meaning)]
         if sum(map(str.isalpha, meaning)) > sum(map(str.isalpha, "".join(senses))):
             shortened.append(expression)
-        literal, forms = _literal(record), _forms(record)
+        literal, forms = read_literal(record), read_forms(record)
         return [
             (record.number, Entry(form, sense, literal, forms, **facts))
             for form in printed.forms
@@ -504,35 +527,6 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _has_content(expression: str) -> bool:
+def has_content(expression: str) -> bool:
     """Whether an expression has a letter or digit, and is more than a function word."""
     return any(c.isalnum() for c in expression) and plain_expression(expression) not in FUNCTION_WORDS
-
-
-def _rows_of_terms(path: Path) -> Iterator[Row] | None:
-    """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
-    if has_header(path):
-        return None
-    rows = list(islice(read_rows(path), 2))
-    if len(rows) > 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
-        return None
-    return map(Row, count(1), rows_of(rows[0].values, str(path)))
-
-
-def _forms(record: UserRecord) -> tuple[str, ...]:
-    forms = record.list_in("forms") if record.has("forms") else []
-    if not all(isinstance(form, str) for form in forms):
-        raise record.error("forms", f"must be texts, got {forms!r}")
-    split = (_one_line(form) for cells in forms for form in cells.split(";"))
-    return tuple(form for form in split if any(c.isalnum() for c in form))
-
-
-def _literal(record: UserRecord) -> bool | str | None:
-    """Yes, no, or the literal meaning."""
-    if not record.has("literal"):
-        return None
-    value = record.cell("literal")
-    if isinstance(value, bool):
-        return value
-    text = record.name("literal")
-    return _YES_OR_NO.get(text.strip().lower(), _one_line(text))

@@ -42,9 +42,6 @@ def describe_glossary(
     facts: dict[str, Any] = {**meanings.about, "form": meanings.form, "dropout": meanings.dropout}
     if meanings.gate is not None or model.glossary_gate:
         facts["gate"] = True
-    glossary = named_glossary(model)
-    for note in glossary.notes if glossary is not None else ():
-        log.info("glossary: %s", note)
     unseen = list(meanings.senses)
     for name, of_split in texts.items():
         occurring, num_texts = meanings.log_coverage(of_split, name)

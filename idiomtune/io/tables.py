@@ -203,7 +203,8 @@ def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, An
         try:
             for text in (name, value) if has_texts else (name,):
                 if not isinstance(text, str):
-                    raise ValueError(f"must be a text, got {describe_type(text)}")
+                    expected = "a text, as in {expression: meaning}" if has_texts else "a text"
+                    raise ValueError(f"must be {expected}, got {describe_type(text)}")
             row[_json_value(name)] = _json_value(value)
         except (RecursionError, ValueError) as error:
             problem = str(error) if isinstance(error, ValueError) else "is nested too deeply, or in itself"

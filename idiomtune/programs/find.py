@@ -31,7 +31,7 @@ HELP = """List every expression of a glossary in texts: where it occurs, what it
 
 Texts are a text file (one text per line), or a CSV, TSV, JSONL, Parquet or XLSX file with a column text.
 
-glossary=english    tables with the columns expression and meaning, or names of ours (of several: a.tsv,b.tsv)
+glossary=english    tables or .json with expression and meaning, or names of ours (of several: a.tsv,b.tsv)
 model=minilm        whose gate computes the usage, from 0 = literal to 1 = idiomatic; a name, folder or Hub id
 output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts are numbered from 1
 overwrite=true      replace the file of output=

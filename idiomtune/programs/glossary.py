@@ -16,7 +16,6 @@ from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.dictionaries import (
     DictionaryEntry,
     Report,
-    is_expression,
     read_tables,
     read_wiktionary,
     read_wordnet,
@@ -25,7 +24,7 @@ from idiomtune.data.dictionaries import (
 from idiomtune.data.user.source import find_sources
 from idiomtune.data.user.texts import read_texts
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import first_clause, is_findable
+from idiomtune.encoder.glossary import first_clause, has_content, is_findable
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_nested, plain_expression
 from idiomtune.io.files import list_names, one_line, sync, user_path
@@ -63,12 +62,14 @@ def glossary(options: GlossarySettings) -> Path:
         rows: list[dict[str, Any]] = [
             {"expression": name, "meaning": entry.gloss, "sense": number}
             | {"part_of_speech": entry.part_of_speech, "forms": "; ".join(entry.forms)}
-            | {"language": options.language, "source": entry.source, "licence": entry.licence}
+            | {"language": entry.language, "source": entry.source, "licence": entry.licence}
+            | {"literal": entry.literal, "example": entry.example}
             | ({} if counts is None else {"texts": counts[name]})
             for name, entries in senses.items()
             for number, entry in enumerate(entries, 1)
         ]
         table = pd.DataFrame(rows)
+        table = table.drop(columns=[name for name in ("literal", "example") if not table[name].any()])
         if output.suffix == ".parquet":
             table.to_parquet(file, index=False)
         else:
@@ -94,24 +95,32 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
     senses: dict[str, list[DictionaryEntry]] = {}
     spellings: dict[str, str] = {}
     for name, origin in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
-        earlier, num_left_out = frozenset(spellings), 0
+        earlier, left_out = frozenset(spellings), dict[str, list[str]]()
         for entry in _entries(name, None if origin == "default" else origin, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)
+            entries = senses.get(spellings.get(key, ""), [])
             if not gloss or not _is_usable(entry.expression):
-                num_left_out += 1
-            elif key not in earlier:
-                entries = senses.setdefault(spellings.setdefault(key, entry.expression), [])
-                if gloss.casefold() not in {other.gloss.casefold() for other in entries}:
-                    entries.append(entry._replace(gloss=gloss))
+                reason = "without a content word, or of unusual signs"
+            elif key in earlier:
+                reason = "of expressions that a source before it has"
+            elif gloss.casefold() in {other.gloss.casefold() for other in entries}:
+                reason = "that say the same again"
+            else:
+                senses.setdefault(spellings.setdefault(key, entry.expression), entries)
+                entries.append(entry._replace(gloss=gloss))
+                reason = "" if gloss == " ".join(entry.gloss.split()) else "but for their first clause"
+            if reason:
+                left_out.setdefault(reason, []).append(repr(entry.expression))
         log.info("%s: %d expressions that no source before it has", name, len(spellings) - len(earlier))
-        if num_left_out:
-            log.info("%s: left out %d senses without words, or of unusual signs", name, num_left_out)
+        for reason, names in left_out.items():
+            level = logging.INFO if name in ("wiktionary", "wordnet") else logging.WARNING
+            log.log(level, "%s: left out %d senses %s: %s", name, len(names), reason, list_names(names, 5))
     return senses
 
 
 def _is_usable(expression: str) -> bool:
     try:
-        return is_findable(expression)
+        return has_content(expression) and is_findable(expression)
     except ValueError:  # too many placeholders
         return False
 
@@ -120,15 +129,17 @@ def _entries(
     name: str, location: str | None, options: GlossarySettings, skip: Report
 ) -> Iterable[DictionaryEntry]:
     if name == "wiktionary":
-        path, source = wiktionary_file(location, options.language)
-        return read_wiktionary(path, source, options.language, skip, all_senses=options.all_senses)
+        language = options.language or "en"
+        path, source = wiktionary_file(location, language)
+        entries = read_wiktionary(path, source, language, skip, all_senses=options.all_senses)
+        return (entry._replace(language=language) for entry in entries)
     if name == "wordnet":
-        return read_wordnet(location, skip)
+        return (entry._replace(language="en") for entry in read_wordnet(location, skip))
     if name == "files" and location is None:
         raise UserError("needs path=<file or folder of tables>", option="from", file=name)
     tables = find_sources([location or name], "path" if location else "from")
     rows = read_tables(tables, options.columns or {}, options.licence, skip)
-    return (entry for entry in rows if is_expression(entry.expression))
+    return (entry._replace(language=entry.language or options.language or "") for entry in rows)
 
 
 def meaning(entry: DictionaryEntry) -> str:

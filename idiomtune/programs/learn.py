@@ -166,8 +166,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     }
     run = RunFolder(folder.parents[1] / _RUN)
     _refuse_another(run.path, facts)
-    for note in glossary.notes:
-        log.info("glossary: %s", note)
+    glossary.log_notes()
     ordinary = [use.sentence for use in read_project_uses(())]
     glossary = _without_common_words(glossary, ordinary)
 

@@ -392,7 +392,8 @@ class UserTable:
         return self.kinds[header]
 
     def _choose_form(self, header: Sequence[str]) -> None:
-        if self.source.path is None or has_header(self.source.path):
+        has_one_header = self.source.path is None or has_header(self.source.path)
+        if has_one_header:
             self._check_chosen(header)
         if form := self._fitting_form(header):
             self._forms = [form]
@@ -413,7 +414,9 @@ class UserTable:
         options = " or ".join(f"'{self._option}={{{mapping}}}'" for mapping in dict.fromkeys(mappings))
         advice = f", or map them with {options}" if self._option else ""
         have = ", ".join(map(one_line, header)) or "none"
-        if any(len(column.split()) > 2 for column in header):
+        if any(form.name in ("glossary", "expressions") for form in self._forms) and not has_one_header:
+            near += '. A glossary in JSON is {"<expression>": "<meaning>", …}, or a list of rows'
+        elif any(len(column.split()) > 2 for column in header):
             near += ". If that is its first row, put a line with names above it, such as question,answer"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}{near}"
         raise UserError(problem, file=self.source.name)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from idiomtune.data.notation import TextCleaner
+from idiomtune.data.notation import TextCleaner, clean_text
 from idiomtune.data.user.forms import CORPUS
 from idiomtune.data.user.source import find_sources
-from idiomtune.data.user.table import UserTable
+from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, user_path
 from idiomtune.io.tables import KINDS, is_table, lines_of, text_lines_of
+
+log = logging.getLogger(__name__)
 
 # Text that is no list of texts; what is binary is known by how it begins.
 _SUFFIXES = re.compile(
@@ -38,7 +41,7 @@ class LocatedText(NamedTuple):
 
 
 def read_texts(location: str, option: str) -> Iterator[LocatedText]:
-    """The texts of a file, without blank ones.
+    """The texts of a file, without blank ones, which are counted in a warning if they are rows of a table.
 
     Raises:
         UserError: for a file of another kind, or without a text; naming file, row and field of a problem, or
@@ -54,11 +57,22 @@ def read_texts(location: str, option: str) -> Iterator[LocatedText]:
     else:
         for source in find_sources([location], option):
             table = UserTable(source, [CORPUS])
-            for number, cell in table.read(lambda r: (r.number, r.marked_text()[0])):
-                yield (text := LocatedText(cell, source.name, number))
+            blank: list[int] = []
+            for number, cell in table.read(lambda r: (r.number, r.marked_text()[0] if _has_text(r) else "")):
+                if cell:
+                    yield (text := LocatedText(cell, source.name, number))
+                else:
+                    blank.append(number)
             table.log_unread()
+            if blank:
+                log.warning("%s: %d rows without a text, the first row %d", source.name, len(blank), blank[0])
     if text is None:
         raise UserError("has no text", option=option, file=location)
+
+
+def _has_text(record: UserRecord) -> bool:
+    cells = [record.cell(role) for role in ("text", "title") if record.has(role)]
+    return any(not isinstance(cell, str) or clean_text(cell).strip() for cell in cells)
 
 
 def text_lines_in(path: Path) -> Iterator[tuple[int, str]]:

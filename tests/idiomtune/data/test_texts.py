@@ -71,6 +71,19 @@ def test_texts_have_the_numbers_of_their_lines(name: str) -> None:
     assert [text for text, *_ in texts] == TEXTS
 
 
+@pytest.mark.parametrize("blank", ["", "  ", "<br>", "\u200b", None])
+def test_rows_without_a_text_are_counted(blank: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"text": text, "n": 1} for text in (TEXTS[0], blank, TEXTS[1], blank)]
+    pd.DataFrame(rows).to_csv("rows.csv", index=False)
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"n": 1}])), encoding="utf-8")
+    for name, expected, count in (("rows.csv", [2, 4], "2 rows"), ("rows.jsonl", [1, 3], "3 rows")):
+        caplog.clear()
+        assert [line for *_, line in read_texts(name, "corpus")] == expected
+        (warning,) = (r.getMessage() for r in caplog.records if "without a text" in r.getMessage())
+        assert name in warning
+        assert count in warning
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_file_that_is_no_list_of_texts_is_refused_by_name(name: str) -> None:
     Path(name).write_bytes(REFUSED[name])

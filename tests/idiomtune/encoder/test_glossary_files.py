@@ -9,12 +9,13 @@ import pytest
 
 from idiomtune import expressions
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import first_clause, read_glossary
+from idiomtune.encoder.glossary import first_clause, glossary_path, read_glossary
 from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
 from idiomtune.io.tables import inputs_in, write_tables
 from tests.counting import lines_run
+from tests.own_data import write_lines
 from tests.programs import refused
 
 
@@ -53,12 +54,48 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     rows = "take (someone) for a ride,cheat", f"go ghost,{'vanish ' * 60}", "tie the knot,get married"
     notes = [*glossary.notes, *sorted(read_glossary([written(tmp_path / "c.csv", *rows)]).notes)]
     expected = (
-        *(("b.csv, row 2", "a.csv, row 4"), ("(a.csv, row 4): 2", "'Home-Run'")),
+        ("b.csv, row 2", "a.csv, row 4"),
         *(("a.csv, row 3", "'keep in the dark' (a.csv, row 2)"), ("c.csv, row 3", "60")),
         ("'take (someone) for a ride'", "'take someone for a ride'"),
     )
     for note, words in zip(notes, expected, strict=True):
         assert all(part in note for part in words)
+    assert glossary.left_out[0].count("row") == 2, "'Home-Run': the meaning that is read, and the other"
+
+
+def test_an_encoder_warns_once_of_what_it_does_not_read(
+    tiny_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings(*glossary: Any) -> list[str]:
+        caplog.clear()
+        Encoder(tiny_path, glossary=list(glossary))
+        return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+    table = str(written(tmp_path / "g.csv", "break the ice,MINE", "break the ice,LAST", "the,article"))
+    for glossary, named in (
+        (["english", table], [["'the'"], ["MINE", "g.csv, row 2", "english.tsv, row"]]),
+        ([table, "english"], [["'the'"], ["MINE", "g.csv, row 2", "LAST", "g.csv, row 3"]]),
+        (["english", {"spill the beans": "MINE TOO"}], [["MINE TOO", "'spill the beans'", "english.tsv"]]),
+        (["english"], []),
+        ([{"spill the beans": "MINE"}, "english"], []),
+    ):
+        lines = warnings(*glossary)
+        assert [all(word in line for word in words) for line, words in zip(lines, named, strict=True)] == [
+            True
+        ] * len(named), lines
+        assert not warnings(*glossary), "it is read once"
+    english = read_glossary([glossary_path("english", "glossary")])
+    assert not (*english.notes, *english.left_out)
+
+
+@pytest.mark.parametrize("divider", ["|", " | ", ";", "; ", "\n", "<br>", " / "])
+def test_expressions_and_forms_are_divided_alike(divider: str, tmp_path: Path) -> None:
+    row = {"expression": f"tie the knot{divider}wed", "meaning": "marry", "forms": f"a b{divider}c d"}
+    listed = {"expression": "old hat", "meaning": "outdated", "forms": ["e f", "g h"]}
+    glossary = read_glossary([write_lines(tmp_path / "g.jsonl", [row, listed])])
+    assert glossary.forms == {name: ["a b", "c d"] for name in ("tie the knot", "wed")} | {
+        "old hat": ["e f", "g h"]
+    }
 
 
 def test_the_first_clause_of_a_definition() -> None:
@@ -188,12 +225,27 @@ def test_columns_of_different_lengths_are_refused(tmp_path: Path) -> None:
     refused(lambda: read_glossary([path]), str(path), "'term': 2", "'definition': 1")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"spill the beans": ["a", "b"], "bite the bullet": {"definition": "x"}}',
+        '{"spill the beans": {"a": 1}, "bite the bullet": {"a": 2}}',
+        '[{"spill the beans": "a"}, {"bite the bullet": "b"}]',
+    ],
+)
+def test_what_is_no_json_glossary_says_what_one_is(content: str, tmp_path: Path) -> None:
+    (path := tmp_path / "g.json").write_text(content, encoding="utf-8")
+    message = refused(lambda: read_glossary([path]), str(path))
+    assert "{" in str(message)
+    assert "question,answer" not in str(message)
+
+
 def test_a_function_word_is_no_expression(tmp_path: Path) -> None:
     """Every text would have it; of several words they may be one."""
     rows = ("the,article", "\u2026,dots", "It,she", "let alone,even less", "break the ice,relax")
     glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
     assert list(glossary.senses) == ["let alone", "break the ice"]
-    assert sum("'the', '\u2026', 'It'" in note for note in glossary.notes) == 1
+    assert sum("'the', '\u2026', 'It'" in note for note in glossary.left_out) == 1
 
 
 def test_what_is_left_out_of_meanings_is_said(tmp_path: Path) -> None:
@@ -203,7 +255,7 @@ def test_what_is_left_out_of_meanings_is_said(tmp_path: Path) -> None:
     )
     glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
     assert glossary.senses["broke the ice"] == ["to make people relax", "to begin"]
-    assert [("break the ice" in n, "tie the knot" in n) for n in glossary.notes if "labels" in n] == [
+    assert [("break the ice" in n, "tie the knot" in n) for n in glossary.left_out if "labels" in n] == [
         (True, False)
     ]
     card = learned_card({"path": "minilm"}, glossary)

@@ -146,6 +146,32 @@ def test_tables_and_data_sets_of_the_hub(tmp_path: Path) -> None:
     assert read_glossary([made]).describe()["licences"] == ["mit"]
 
 
+def test_a_table_keeps_what_its_rows_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when the command reads a glossary that it wrote, and from JSON: expression → meaning."""
+    rows = [
+        "Amtsschimmel\tB\u00fcrokratie\tde\tno\tEr wiehert.\tAmtsschimmels|Amtsschimmeln\tmine\tCC0\tyes",
+        "L\u00f6ffel abgeben\tsterben\t\tgive a spoon\t\t\t\t\tyes",
+        "the\tarticle\ten\t\t\t\t\t\tyes",
+        "loswerden\tfortschaffen\tde\t\t\t\t\t\tno",
+        "amtsschimmel\tb\u00fcrokratie\tde\t\t\t\t\t\tyes",
+    ]
+    header = "expression\tmeaning\tlanguage\tliteral\texample\tforms\tsource\tlicence\tkeep"
+    table = write(tmp_path / "mine.tsv", "\n".join([header, *rows]) + "\n")
+    path = it.glossary(str(table), tmp_path / "a.tsv", licence="mit", language="nds")
+    written = [dict(row.values) for row in read_rows(path)]
+    facts = ("expression", "language", "literal", "example", "forms", "source", "licence")
+    assert [tuple(row[name] for name in facts) for row in written] == [
+        ("Amtsschimmel", "de", "no", "Er wiehert.", "Amtsschimmels; Amtsschimmeln", "mine", "CC0"),
+        ("L\u00f6ffel abgeben", "nds", "give a spoon", "", "", str(table), "mit"),
+    ]
+    warnings = " ".join(r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    assert all(name in warnings for name in ("'the'", "'amtsschimmel'"))
+    assert it.glossary(str(path), tmp_path / "b.tsv").read_bytes() == path.read_bytes()
+    terms = write(tmp_path / "terms.json", '{"Amtsschimmel": "B\u00fcrokratie", "in spe": ["bald", "dann"]}')
+    (first, *_, last) = read_rows(it.glossary(str(terms), tmp_path / "c.csv"))
+    assert (first.values["language"], last.values["meaning"], last.values["sense"]) == ("", "dann", "2")
+
+
 def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spoiled = json.dumps(word("bite the bullet", sense("x", "slang")) | {"senses": "idiomatic"})
     bad = ['{"word": "cut', spoiled]
