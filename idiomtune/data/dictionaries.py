@@ -21,13 +21,13 @@ from pydantic import BaseModel, ValidationError
 
 from idiomtune.data.notation import read_printed, split_forms, split_senses
 from idiomtune.data.sources import download
-from idiomtune.data.user.forms import GLOSSARY, normalise
+from idiomtune.data.user.forms import GLOSSARY
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import FUNCTION_WORDS, word_list
 from idiomtune.io.files import cache_folder, is_file, is_folder, list_names, read_json, user_path
-from idiomtune.io.tables import Row, has_header, lines_of, read_rows, rows_of
+from idiomtune.io.tables import Row, has_header, lines_of, normalise, read_rows, rows_of
 
 log = logging.getLogger(__name__)
 
