@@ -153,8 +153,8 @@ def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Pa
 
 def test_a_configuration_of_ones_own(tmp_path: Path, tiny_path: Path) -> None:
     """The page's experiment and model, whose weights are elsewhere, are taken."""
-    ((program, *arguments),) = commands(tmp_path, "configuration.md", tiny_path)
-    assert "in order" in python(tmp_path, program, *arguments, f"model.path={tiny_path}")
+    ((package, program, *arguments),) = commands(tmp_path, "configuration.md", tiny_path)
+    assert "in order" in python(tmp_path, package, program, *arguments, f"model.path={tiny_path}")
     shown = python(tmp_path, "train", *arguments, "--cfg", "job")
     assert all(part in shown for part in ("max_epochs: 2", "path: intfloat/e5-small-v2", "split: - val "))
 
