@@ -23,7 +23,7 @@ from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
 from idiomtune.config.command_line import word
 from idiomtune.config.compose import compose_config, plain_values, to_dict, unquote, with_values
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.io.tables import read_rows, write_table, write_tables, write_texts
+from idiomtune.io.tables import read_rows, rows_of, write_table, write_tables, write_texts
 from tests.programs import refused
 
 pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
@@ -298,6 +298,59 @@ def test_rows_come_back_as_they_were() -> None:
         [{"expression": e, "meaning": m} for e, m in (("a b", "c"), ("a b", "d"), ("e f", ""))]
     )
     assert write_table(BOAT[0]) == write_table(BOAT)
+
+
+LINES = [{"idiom": "no cap", "sense": "honestly"}, {"idiom": "miss the boat", "sense": "be late"}]
+FRAME = pd.DataFrame(LINES)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME.set_index("idiom"),
+        FRAME.set_index("idiom", drop=False),
+        FRAME.set_index(["idiom", "sense"]),
+        FRAME.set_index(["idiom", FRAME.index])[["sense"]],
+        FRAME.groupby("idiom", sort=False).first(),
+        FRAME.groupby(["idiom", "sense"], sort=False)[[]].first(),
+    ],
+)
+def test_an_index_with_a_name_is_a_column(frame: Any) -> None:
+    assert rows_of(frame, "data.train") == LINES
+
+
+@pytest.mark.parametrize("option", ["glossary", "model.glossary", "from"])
+@pytest.mark.parametrize(
+    ("glossary", "names"),
+    [
+        (FRAME.set_index("idiom")["sense"], ("expression", "meaning")),
+        (FRAME.groupby("idiom", sort=False)["sense"].agg(list), ("expression", "meaning")),
+        ({"Idiom": [*FRAME["idiom"]], "Definition": [*FRAME["sense"]]}, ("Idiom", "Definition")),
+        ({" MWE": FRAME["idiom"], "Gloss": FRAME["sense"]}, (" MWE", "Gloss")),
+        ({"TERM": FRAME["idiom"].to_numpy(), "sense": (*FRAME["sense"],)}, ("TERM", "sense")),
+    ],
+)
+def test_a_glossary_in_memory_is_read_by_its_names(glossary: Any, names: list[str], option: str) -> None:
+    assert rows_of(glossary, option) == [dict(zip(names, row.values(), strict=True)) for row in LINES]
+
+
+def test_one_row_of_a_glossary_and_series_of_texts() -> None:
+    for row in (
+        {"Expression": "no cap", "Meaning": "honestly"},
+        {"Idiom": "no cap", "Definition": "honestly"},
+    ):
+        assert rows_of(row, "glossary") == [row]
+    missing = pd.Series({"no cap": "honestly", "miss the boat": None})
+    assert [row["meaning"] for row in rows_of(missing, "glossary")] == ["honestly", ""]
+    for series in (pd.Series(TEXTS), pd.Series(TEXTS, index=[f"id {n}" for n in range(len(TEXTS))])):
+        assert rows_of(series, "corpus") == [{"text": text} for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    "data", [FRAME[:0], FRAME[:0].set_index("idiom"), [], {}, {"idiom": []}, FRAME["idiom"][:0]]
+)
+def test_data_without_a_row_are_said_to_have_none(data: Any) -> None:
+    assert "has no rows" in str(refused(lambda: rows_of(data, "glossary")))
 
 
 @pytest.mark.parametrize(

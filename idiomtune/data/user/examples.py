@@ -122,8 +122,8 @@ class ExampleTable(UserTable):
                 chosen[role] = columns
         form = "pairs" if form is None and "positive_if" in self._conditions else form
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
-        if both := {*self._ignored}.intersection(chosen.values()):
-            raise UserError(f"{_OPTION}: the column {min(both)!r} has a role, and is left out: choose one")
+        if doubled := {*self._ignored}.intersection(chosen.values()):
+            raise UserError(f"{_OPTION}: the column {min(doubled)!r} has a role, and is left out: choose one")
         judging = {column for column, _ in self._conditions.get("positive_if", ())}
         self.left_out = {*self._ignored, *judging.difference(chosen.values())}
         self.named = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
@@ -275,10 +275,10 @@ class ExampleTable(UserTable):
     def _question(self, choices: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
         """The message that asks about columns."""
         lines = [
-            f"{column} ({self.values[column]}): {' or '.join(map(_written, options))}"
-            for column, options in choices.items()
+            f"{column} ({self.values[column]}): {' or '.join(f'{{{_written(way)}}}' for way in ways)}"
+            for column, ways in choices.items()
         ]
-        every = {role for options in choices.values() for option in options for role in option}
+        every = {role for ways in choices.values() for way in ways for role in way}
         means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items() if role in every)
         ignored = self._option_with(ignore=[*choices])
         if len(choices) > 1:
@@ -289,8 +289,10 @@ class ExampleTable(UserTable):
             problem = "may say which rows are right, or what they are:"
             advice = f"for example {self._option_with(**example)}; left out it is {ignored}"
         if missing := sorted(self.named - self.values.keys()):
-            near = list_names(difflib.get_close_matches(missing[0], self.values, 1) or [*self.values])
-            problem = f"there is no column {missing[0]!r}, which {_OPTION} names (is it {near}?); {problem}"
+            absent = f"there is no column {missing[0]!r}, which {_OPTION} names"
+            if near := difflib.get_close_matches(missing[0], choices, 1):
+                return f"{absent} (is it {near[0]!r}?)"
+            problem = f"{absent}; {problem}"
         return "\n  - ".join([problem, *lines]) + f"\nSay how each is read ({means}): {advice}"
 
     def about(self) -> str:

@@ -49,6 +49,12 @@ def pairs(first: str = "query", second: str = "passage", **more: Sequence[Any]) 
     return {first: questions, second: [f"Answer {i} is long." for i in range(NUM)], **more}
 
 
+def idioms(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """Three sentences of each of four idioms, with more columns."""
+    texts = [f"Sentence {i} is long." for i in range(NUM)]
+    return {"sentence": texts, "idiom": [f"idiom {i // 3}" for i in range(NUM)], **more}
+
+
 def in_turn(*values: Any) -> list[Any]:
     return [values[i % len(values)] for i in range(NUM)]
 
@@ -105,6 +111,115 @@ def test_the_options_that_are_asked_for(tmp_path: Path) -> None:
     assert len(read(path, val=[str(train)], columns={"keep": "label=right|wrong & label!=wrong"}).train) == 4
 
 
+TWO_SENTENCES = {f"sentence{n}": [f"Sentence {n} of {i}." for i in range(NUM)] for n in (1, 2)}
+SURE = in_turn("literal", "idiomatic", "unsure")
+GRADES = in_turn(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("table", "mapping"),
+    [
+        ({"label": SURE}, {"meaning": "label", "keep": "label!=unsure"}),
+        ({"label": SURE}, {"meaning": "label", "keep": "label=literal|idiomatic"}),
+        ({"usage": SURE}, {"keep": "usage!=unsure"}),
+        ({"Meaning": SURE}, {"keep": "Meaning!=unsure"}),
+        ({"kind": SURE, "ok": in_turn(1)}, {"meaning": "kind", "keep": "ok=1 & kind!=unsure"}),
+    ],
+)
+def test_a_column_in_keep_has_its_meaning_all_the_same(
+    table: dict[str, Any], mapping: dict[str, Any], tmp_path: Path
+) -> None:
+    assert meanings(load(tmp_path, idioms(**table), columns=mapping)) == {"literal", "idiomatic"}
+
+
+@pytest.mark.parametrize(
+    ("table", "mapping"),
+    [
+        (TWO_SENTENCES | {"score": GRADES}, {"keep": "score>=1"}),
+        (TWO_SENTENCES | {"similarity": GRADES}, {"keep": "similarity!=0"}),
+        (TWO_SENTENCES | {"label": GRADES}, {"score": "label", "keep": "label>=1"}),
+        (dict(pairs(score=GRADES)), {"score": "score", "keep": "score>=1"}),
+    ],
+)
+def test_a_column_in_keep_has_its_score_all_the_same(
+    table: dict[str, Any], mapping: dict[str, Any], tmp_path: Path
+) -> None:
+    splits = load(tmp_path, table, columns=mapping)
+    assert splits.train.form == "scored"
+    assert {*splits.train.store.scores.tolist()} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("table", "condition"),
+    [
+        (idioms(label=SURE), "label=literal"),
+        (idioms(label=SURE), "label!=unsure"),
+        (TWO_SENTENCES | {"label": in_turn(1, 0)}, "label=1"),
+        (TWO_SENTENCES | {"label": in_turn("entailment", "neutral")}, "label=entailment"),
+    ],
+)
+def test_a_label_in_keep_is_asked_about(
+    table: dict[str, Sequence[Any]], condition: str, tmp_path: Path
+) -> None:
+    """A class, a score, or nothing but the condition? The last can be typed at once."""
+    asked = refused(
+        lambda: load(tmp_path, table, columns={"keep": condition}), f'keep: "{condition}", ignore: '
+    )
+    assert asked.field == "label"
+    splits = load(tmp_path, table, columns={"keep": condition, "ignore": "label"})
+    assert splits.train.form == ("sentences" if "idiom" in table else "pairs")
+    assert not splits.train.store.has_labels
+
+
+@pytest.mark.parametrize("mapping", [{"ignore": "label"}, {"ignore": ["label"]}, {"label": None}])
+def test_a_column_with_a_role_is_not_left_out_too(mapping: dict[str, Any], tmp_path: Path) -> None:
+    refused(lambda: load(tmp_path, idioms(label=SURE), columns={"meaning": "label", **mapping}), "'label'")
+
+
+def test_positives_by_a_condition_are_pairs_whatever_score_they_have(tmp_path: Path) -> None:
+    table = TWO_SENTENCES | {"label": in_turn(1, 0), "score": GRADES}
+    assert refused(lambda: load(tmp_path, table, columns={"positive_if": "label=1"})).field == "score"
+    mapping = {"positive_if": "label=1", "keep": "score>=1"}
+    assert load(tmp_path, table, columns=mapping).train.form == "pairs"
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "example"),
+    [
+        ("split", ("train", "test"), 'keep: "split=train"'),
+        ("split", ("test", "test", "train"), 'keep: "split=train"'),
+        ("answer", ("reject", "reject", "accept"), 'keep: "answer=accept"'),
+        ("Bedeutung", ("x", "y"), 'keep: "Bedeutung=x"'),
+        ("meanin", ("x", "y"), "meaning: meanin"),
+        ("label", ("x", "y"), "meaning: label"),
+    ],
+)
+def test_the_example_is_a_role_only_where_the_name_nearly_is(
+    column: str, values: tuple[str, ...], example: str, tmp_path: Path
+) -> None:
+    table = idioms(**{column: in_turn(*values)})
+    refused(lambda: load(tmp_path, table), f"for example 'data.columns={{{example}}}'")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "name"),
+    [
+        ({"keep": "okk=1"}, "'ok'"),
+        ({"positive_if": "oks=1"}, "'ok'"),
+        ({"keep": "query!=x & OK=1"}, "ok"),
+        ({"ignore": ["okk"]}, "'ok'"),
+        ({"okk": None}, "'ok'"),
+        ({"keep": "passt=1"}, 'keep: "ok=1"'),
+    ],
+)
+def test_a_slip_in_a_column_is_told_before_it_is_asked_about(
+    mapping: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    slip = str(mapping.get("keep", mapping.get("positive_if", "okk"))).rpartition(" ")[2].partition("=")[0]
+    error = str(refused(lambda: load(tmp_path, pairs(ok=in_turn(1, 0)), columns=mapping), name))
+    assert f"no column '{slip}'" in error.splitlines()[0]
+
+
 def test_the_options_can_be_typed() -> None:
     columns = compose_config("config", 'data.columns={keep: "a=1 & b!=2", ignore: [c, "d e"]}')["data"][
         "columns"
@@ -137,12 +252,6 @@ HARMLESS: dict[str, list[Any]] = {
 def test_harmless_columns_are_not_asked_about(tmp_path: Path, suffix: str) -> None:
     path = write_table(tmp_path / f"mine{suffix}", pairs("question", "answer") | HARMLESS)
     assert len(read(path, val_share=0.3).train)
-
-
-def idioms(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """Three sentences of each of four idioms, with more columns."""
-    texts = [f"Sentence {i} is long." for i in range(NUM)]
-    return {"sentence": texts, "idiom": [f"idiom {i // 3}" for i in range(NUM)], **more}
 
 
 def meanings(splits: UserSplits) -> set[str]:

@@ -108,7 +108,7 @@ def test_any_library_reads_a_saved_model_alike(
 def saved(encoder: Encoder, meanings: Meanings, folder: Path) -> tuple[Meanings, Any]:
     """What a saved model reads of texts, by the encoder and by its tokenizer alone."""
     encoder.meanings = meanings
-    encoder.save(folder)
+    encoder.save(folder, overwrite=True)
     loaded = Encoder(folder, device="cpu").meanings
     assert loaded is not None
     return loaded, SentenceTransformer(str(folder), device="cpu").tokenizer

@@ -24,8 +24,8 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for part in (
         *("question as anchor", "answer as positive", "note", "4 of 40 rows", "data.val_share=0.1"),
-        *("36 anchors", "40 training rows", "trainer.max_epochs=60", "own_val/score", "files: pairs.csv"),
-        *("4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
+        *("36 anchors", "40 rows of data.train", "trainer.max_epochs=60", "own_val/score"),
+        *("files: pairs.csv", "4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
     ):
         assert part in done.stdout + done.stderr
     shown = run("idiomtune", "check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
