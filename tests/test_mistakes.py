@@ -61,7 +61,7 @@ REFUSED = [
     ("pairs", "data.train=~nosuch/f", "data.train=~nosuch/f"),
     ("heavy", "", "heavy.csv|row 2|'weight'"),
     ("invisible", "", "invisible.csv|row 50|'answer'"),
-    ("rated", "", "'rating'|data.columns={score: rating}"),
+    ("rated", "", "'rating'|{score: rating}"),
     ("duplicates", "", "score: is_duplicate"),
     ("far.jsonl", f"{SPANS} data.val={{near}}", "'spill the beans'|model.max_length"),
     ("pairs", "objective.query_mode=masked_span", "objective.query_mode=masked_span|no row of the data"),
