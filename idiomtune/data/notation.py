@@ -98,14 +98,14 @@ class TextCleaner:
 
     def clean(self, text: str, row: int) -> str:
         """The text without markup."""
-        if (bare := clean_text(text)) != text:
+        if (bare := clean_text(text)) != text and bare != _INVISIBLE.sub("", text).strip():
             self._rows[row] = None
         return bare
 
     def log(self, name: str) -> None:
-        """Say in how many rows of the file `name` texts were changed, if in any."""
+        """Say in how many rows of the file `name` texts had markup, if in any."""
         if self._rows:
-            message = "%s: markup or invisible signs removed from the texts of %d rows, the first row %d"
+            message = "%s: markup removed from the texts of %d rows, the first row %d"
             log.warning(message, name, len(self._rows), next(iter(self._rows)))
 
 

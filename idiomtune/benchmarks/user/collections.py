@@ -120,12 +120,17 @@ class Collection:
 
 
 def warn_of_own_texts(name: str, collection: Collection, advice: str = "") -> None:
-    """Warn of queries that find a copy of themselves: a document with their own text is relevant."""
+    """Warn of queries that find a copy of themselves: a document with their own text is relevant.
+
+    Of held-out pairs not if all do, as in unsupervised SimCSE: the run then says that its score is full.
+    """
     texts = [normal_text(document.text) for document in collection.documents]
     has_own = [normal_text(q.text.text) in {texts[n] for n in q.grades} for q in collection.queries]
     if any(has_own):
+        level = logging.INFO if all(has_own) and not advice else logging.WARNING
         counts = f"{sum(has_own)} of {len(has_own)}"
-        log.warning("%s: %s queries find their own text, which is relevant to them%s", name, counts, advice)
+        message = "%s: %s queries find their own text, which is relevant to them%s"
+        log.log(level, message, name, counts, advice)
 
 
 def read_collection(
