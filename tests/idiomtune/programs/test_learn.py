@@ -555,7 +555,7 @@ def test_a_common_word_is_no_expression(
     folder = into_weights("mine", glossary=write_glossary(tmp_path / "mine.tsv", rows), epochs=1)
     assert [*record(folder)["sentences_found"]] == ["on and off", "Kubernetes"]
     assert any(repr(common) in r.getMessage() for r in caplog.records if r.levelname == "WARNING")
-    with pytest.raises(UserError, match="glossary|no word"):
+    with pytest.raises(UserError, match=r"glossary|no word"):
         into_weights("none", glossary=write_glossary(tmp_path / "one.tsv", {common: "something"}))
 
 
