@@ -371,10 +371,8 @@ class Encoder(nn.Module):
         """
         path = Path(folder)
         if path.is_file() or (path.is_dir() and not overwrite and any(path.iterdir())):
-            advice = "name a new folder" if path.is_file() else "name a new one, or give overwrite=True"
-            raise UserError(
-                f"{path} is {'a file' if path.is_file() else 'not empty'}: {advice}", option="folder"
-            )
+            problem = "is a file" if path.is_file() else "is not empty (overwrite=True replaces files there)"
+            raise UserError(f"{problem}: name a new folder", option="folder", file=path)
         # Prompts for other tasks are kept: one of them may be the checkpoint's default.
         self.model.prompts = {**self.model.prompts, **asdict(self.prompts)}
         Tokenizer(self.model)([""])  # its file keeps how it last truncated a text: at the model's length
