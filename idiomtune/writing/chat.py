@@ -169,7 +169,11 @@ class Chat:
 
             async def answer(prompt: Prompt, pauses: Sequence[float]) -> None:
                 async with slots:
-                    await self._answer(client, prompt, pauses)
+                    try:
+                        await self._answer(client, prompt, pauses)
+                    except Exception:
+                        self._stop.set()  # before a waiting question takes this slot
+                        raise
                     advance(1)
 
             if self._is_first:
@@ -180,7 +184,6 @@ class Chat:
                 await asyncio.gather(*tasks)
             except Exception:
                 log.info("waiting for the answers under way, which are stored")
-                self._stop.set()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 raise
 
