@@ -91,7 +91,8 @@ class DataSettings(UserData):
     model_config = ConfigDict(extra="allow")
 
     sample: bool
-    glossary: Text
+    also: Annotated[list[Text], BeforeValidator(as_list)]
+    glossary: Annotated[list[Text], BeforeValidator(as_list)]
     fold: CountFromZero | None
     folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
 

@@ -278,6 +278,9 @@ class LearnSettings(Section):
     output: Text | None
     corpus: Text | None
     into: Literal["tokens", "weights"]
+    teacher: Text | None
+    rank: Count | None
+    interpolation: Ratio
     sentences: Count | None
     steps: Count | None
     epochs: Count | None
@@ -295,9 +298,12 @@ class LearnSettings(Section):
                 "remove: needs into=tokens, and a model that learned tokens. What weights have learned stays "
                 "in them: learn from the original model again, with the glossary that remains"
             )
-        for option, into in (("steps", "tokens"), ("epochs", "weights")):
+        needs = {"steps": "tokens", "epochs": "weights", "teacher": "weights", "rank": "weights"}
+        for option, into in needs.items():
             if getattr(self, option) is not None and self.into != into:
                 yield f"{option}: needs into={into}; this is into={self.into}"
+        if self.interpolation != 1.0 and (self.into == "tokens" or self.rank is not None):
+            yield f"interpolation={self.interpolation}: needs into=weights without rank="
         if self.into == "tokens" and self.precision == "bf16":
             yield "precision=bf16: tokens are learned in fp32; into=weights takes both"
         if self.model.glossary:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from idiomtune.data import idioms
 from idiomtune.data.fields import TableRow
 from idiomtune.data.names import (
     DECLARED,
@@ -127,8 +128,9 @@ class Split:
 def idiolink_root(root: str | None, *, sample: bool) -> Path:
     """The folder with IdioLink's splits.
 
-    The first that applies: the sample; `root`; `$IDIOM_DATA`; the download. `root` and `IDIOM_DATA`
-    may be the folder with the splits, or one with `idiolink/` (or, inside it, `data/`) above them.
+    The first that applies: the sample; `root`, or the project's own data set if it is `idioms`;
+    `$IDIOM_DATA`; the download. `root` and `IDIOM_DATA` may be the folder with the splits, or one with
+    `idiolink/` (or, inside it, `data/`) above them.
 
     Raises:
         UserError: if what is named is not a folder.
@@ -136,6 +138,8 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
     """
     if sample:
         return SAMPLE_ROOT / IDIOLINK.name
+    if root == idioms.NAME:
+        return idioms.idioms_folder()
     for named, source in ((root, IDIOLINK.setting), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if not named:
             continue
@@ -220,7 +224,7 @@ def load_split(root: Path, name: str) -> Split:
         raise UserError(f"split {name!r} names a split twice")
     parts = [_read_split(root, part) for part in names]
     queries = tuple(query for part in parts[: len(query_splits(name))] for query in part.queries)
-    split = replace(_join(name, parts), queries=queries)
+    split = replace(join_splits(name, parts), queries=queries)
     _check_relevance(split)
     return split
 
@@ -245,7 +249,7 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     Returns:
         The training split and the scored split, both named `cv`.
     """
-    whole = _join("cv", [_read_split(root, name) for name in ("train", "val")])
+    whole = join_splits("cv", [_read_split(root, name) for name in ("train", "val")])
     scored_idioms = held_out_names((d.idiom for d in whole.documents), fold, folds, "idioms in train and val")
     documents = tuple(d for d in whole.documents if d.idiom not in scored_idioms)
     queries = tuple(q for q in whole.queries if q.idiom not in scored_idioms)
@@ -255,7 +259,8 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     return training, scored
 
 
-def _join(name: str, parts: Sequence[Split]) -> Split:
+def join_splits(name: str, parts: Sequence[Split]) -> Split:
+    """The records of several; no id or idiom may be in two with different names."""
     check_disjoint(parts)
     return Split(
         name,
@@ -266,21 +271,21 @@ def _join(name: str, parts: Sequence[Split]) -> Split:
 
 
 def check_disjoint(splits: Sequence[Split]) -> None:
-    """No id and no idiom in two splits: idioms must be unseen when they are scored.
+    """No id in two splits, and no idiom in two with different names: it must be unseen when it is scored.
 
     Raises:
         UserError: naming what occurs twice, and where.
     """
     problems = []
-    home: dict[tuple[str, str], str] = {}
-    for split in splits:
+    home: dict[tuple[str, str], tuple[int, str]] = {}
+    for number, split in enumerate(splits):
         records = (*split.documents, *split.queries)
         idioms = dict.fromkeys(("idiom", record.idiom) for record in records)
         for kind, name in (*idioms, *(("id", record.id) for record in records)):
             # An idiom in another spelling is the same one.
             key = kind, plain_expression(name) if kind == "idiom" else name
-            other = home.setdefault(key, split.name)
-            if other != split.name:
+            other_number, other = home.setdefault(key, (number, split.name))
+            if other != split.name or (kind == "id" and other_number != number):
                 problems.append(f"{kind} {name!r} is in the splits {other} and {split.name}")
     raise_problems(problems, "splits overlap (field 'idiom' or 'id')")
 

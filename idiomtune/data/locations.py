@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from idiomtune.data.admire import PUBLISHED_AT, WEBSITE, ItemSplit, fold_items, read_items
-from idiomtune.data.idiolink import Split, available_splits, fold_splits, idiolink_root, load_split
+from idiomtune.data.idiolink import (
+    Split,
+    available_splits,
+    fold_splits,
+    idiolink_root,
+    join_splits,
+    load_split,
+)
 from idiomtune.data.names import ADMIRE, ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 from idiomtune.data.sources import DataFiles, GitHubData, dataset_folder
 from idiomtune.declarations.registry import dataset_types
@@ -41,6 +49,12 @@ def idiolink_folder(settings: Any) -> Path:
     return idiolink_root(settings.data.data_path("idiolink"), sample=settings.data.sample)
 
 
+def idiolink_splits(settings: Any) -> list[Split]:
+    """All splits of IdioLink's folder, and of the folders whose idioms are trained on besides."""
+    folders = [idiolink_folder(settings), *(idiolink_root(name, sample=False) for name in settings.data.also)]
+    return [load_split(folder, name) for folder in folders for name in available_splits(folder)]
+
+
 def data_files(settings: Any, source: GitHubData) -> DataFiles:
     """The files of a data set, local or to download."""
     return DataFiles(source, folder_of(settings, source.dataset.name))
@@ -51,11 +65,10 @@ def held_out_idioms(settings: Any) -> set[str]:
     if settings.data.sample or not settings.splits("idiolink"):
         return set()
     try:
-        folder = idiolink_folder(settings)
+        splits = idiolink_splits(settings)
     except DataMissingError:  # so it is not scored
         return set()
-    names = [name for name in available_splits(folder) if name != "train"]
-    return {document.idiom for name in names for document in load_split(folder, name).documents}
+    return {document.idiom for split in splits if split.name != "train" for document in split.documents}
 
 
 def admire_folder(settings: Any) -> Path:
@@ -90,10 +103,14 @@ def admire_split(
 
 
 def idiolink_split(settings: Any, root: Path, name: str, *, training: bool = False) -> Split:
-    """A split on disk, or the records that a fold trains on or scores."""
+    """A split on disk, or the records that a fold trains on or scores; for training with `data.also`'s."""
     if name != CV_SPLIT:
-        return load_split(root, name)
-    if settings.data.fold is None:
+        split = load_split(root, name)
+    elif settings.data.fold is None:
         raise UserError("split=cv is a fold of the idioms of train and val: name it with data.fold=<number>")
-    training_split, scored_split = fold_splits(root, settings.data.fold, settings.data.folds)
-    return training_split if training else scored_split
+    else:
+        split = fold_splits(root, settings.data.fold, settings.data.folds)[not training]
+    if not training or not settings.data.also:
+        return split
+    others = [load_split(idiolink_root(other, sample=False), "train") for other in settings.data.also]
+    return join_splits(name, [split, *(replace(other, name=name) for other in others)])

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 _FILE = "MAGPIE_filtered_split_typebased.jsonl"
 _SENTENCES = "magpie.jsonl"  # the same, each row with its `sentence` alone instead of the `context`
 FILES = published_files(MAGPIE)
-PROJECT_USES = Path(__file__).parent / "uses.tsv"  # CC0-1.0, without a look at any data set
+# The project's own (CC0-1.0), written without a look at any data set: for gates, and for learning besides.
+PROJECT_USES, MORE_USES, NEUTRAL = (
+    Path(__file__).parent / name for name in ("uses.tsv", "sentences.tsv", "neutral.txt")
+)
 _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
 
@@ -136,3 +139,9 @@ def read_project_uses(unseen: Iterable[str]) -> list[Usage]:
             is_idiomatic = row.usage == "idiomatic"
             usages.append(Usage(f"own_{number}", row.expression, row.text, row.span, is_idiomatic))
     return usages
+
+
+def project_sentences() -> list[str]:
+    """All of the project's own sentences: of 2,273 expressions, and 2,000 without any."""
+    uses = [row.text for path in (PROJECT_USES, MORE_USES) for _, row in read_table(path, _ProjectRow)]
+    return uses + NEUTRAL.read_text(encoding="utf-8").splitlines()

@@ -10,6 +10,7 @@ from typing import Any
 
 from idiomtune.data import magpie
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
+from idiomtune.data.idioms import NAME
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.errors import DataMissingError
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool = False) -> list[Usage]:
     """The sentences that a gate is fitted to, without IdioLink's idioms: MAGPIE's and the project's own.
 
-    Where MAGPIE cannot be downloaded, the project's own alone, unless the `whole` is needed.
+    The project's own alone where MAGPIE cannot be downloaded, unless the `whole` is needed; and in training
+    on the project's own data set, whose folder is `idioms`.
 
     Args:
         unseen: idioms of IdioLink's that are left out; those of all splits on disk are, too.
@@ -41,6 +43,8 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool 
             for name in available_splits(folder):
                 idioms |= {document.idiom for document in load_split(folder, name).documents}
     own = magpie.read_project_uses(idioms)
+    if whole and root == NAME:  # so that what is trained on the project's own data set is of CC0 data alone
+        return own
     try:
         return magpie.read_magpie(files, idioms) + own
     except DataMissingError as error:

@@ -14,18 +14,16 @@ from idiomtune.data.idiolink import (
     Document,
     Split,
     TrainingTuple,
-    available_splits,
     check_disjoint,
     document_request,
     document_splits,
     draw_tuples,
-    load_split,
     query_splits,
     read_released,
     released_file,
     training_request,
 )
-from idiomtune.data.locations import idiolink_folder, idiolink_split
+from idiomtune.data.locations import idiolink_folder, idiolink_split, idiolink_splits
 from idiomtune.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
 from idiomtune.declarations.options import Count, CountFromZero, Section, Text, Weight, as_list
 from idiomtune.declarations.registry import objective
@@ -102,9 +100,8 @@ class IdioLinkOptions(ContrastiveOptions):
         """The objective, its data checked against the splits that are scored."""
         root = idiolink_folder(settings)
         split = idiolink_split(settings, root, self.split, training=True)
-        # All splits in the folder, scored now or not: what is trained on must be unseen in all others.
-        splits = [load_split(root, name) for name in available_splits(root)]
-        check_disjoint(splits)
+        # All splits in the folders, scored now or not: what is trained on must be unseen in all others.
+        check_disjoint(idiolink_splits(settings))
         for name in settings.splits("idiolink"):
             if name != CV_SPLIT and set(query_splits(name)) & set(document_splits(self.split)):
                 log.warning(

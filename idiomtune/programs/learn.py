@@ -26,7 +26,8 @@ from torch.nn.functional import cosine_similarity, normalize
 from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
-from idiomtune.data.magpie import read_project_uses
+from idiomtune.config.sections import LoraSettings, model_settings_of
+from idiomtune.data.magpie import project_sentences
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.texts import read_texts
 from idiomtune.declarations.models import CONF
@@ -38,7 +39,7 @@ from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
 from idiomtune.encoder.glossary_record import learned_glossaries
 from idiomtune.encoder.loading import resolve_model_path
-from idiomtune.encoder.trained_parts import IdiomTokenRows
+from idiomtune.encoder.trained_parts import Adapters, IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.hub.model_card import learned_card
@@ -80,10 +81,14 @@ _MIN_NEUTRAL = 200  # texts without an expression that are trained on with fewer
 _HELD_OUT = 200  # texts without an expression that are not trained on, to measure how far others move
 _COMMON = 0.02  # share of ordinary sentences that have a word, or some, which are then no expression
 _NUM_SHOWN = 10  # expressions in the table at the end
+ADAPTERS = "adapters"  # the folder of adapters, with rank=
 _RUN = "run"  # the folder of the training, as long as it is not finished
 _RECIPE = 4  # of what is learned: what another version began is not resumed
 # Options that are on record, and that the same command must repeat to resume.
-_HOW = ("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate")
+_HOW = (
+    *("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate"),
+    *("teacher", "rank", "interpolation"),
+)
 # Sentences that do not hint at an expression's meaning, for expressions that the corpus has too few of.
 NEUTRAL = (
     "{}",
@@ -167,7 +172,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     run = RunFolder(folder.parents[1] / _RUN)
     _refuse_another(run.path, facts)
     glossary.log_notes()
-    ordinary = [use.sentence for use in read_project_uses(())]
+    ordinary = project_sentences()
     glossary = _without_common_words(glossary, ordinary)
 
     # ---- the model, and how it reads meanings
@@ -179,16 +184,19 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     transformer: Any = encoder.transformer  # a static model has none, and raises
-    trained = encoder.meanings  # what the model was trained to read
+    teacher = encoder
+    if settings.teacher is not None:
+        teacher = build_encoder(model_settings_of(settings.teacher), placement)
+    trained = teacher.meanings  # what the model was trained to read
     if trained is not None:
         log.info(
             "the new model will not read this model's own glossary (%d expressions)", len(trained.senses)
         )
-    encoder.meanings = None
+    encoder.meanings = teacher.meanings = None
     _drop_tokens(encoder, settings.remove, glossary)
     meanings = glossary.meanings(brief=settings.model.glossary_brief)
     if settings.into == "weights":
-        meanings = _weigh(encoder, meanings, trained, settings.model)
+        meanings = _weigh(teacher, meanings, trained, settings.model)
     in_place = meanings.gate is None and (trained is None or trained.form == "in_place")
     if in_place:
         meanings = meanings.override(form="in_place")
@@ -200,6 +208,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     for carrier in carriers:
         counts[carrier.expression] += carrier.is_found
     record: dict[str, Any] = {"precision": placement.precision, "sentences_found": counts}
+    model = TrainedModel(encoder)
     if carriers:
         _log_sentences(counts)
         # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
@@ -209,11 +218,11 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
         neutral, unseen = _others(corpus, ordinary, meanings, num_neutral) if is_whole else ([], [])
         with torch.no_grad(), placement.autocast():
-            goals = targets(encoder, carriers, meanings, literal)
+            goals = targets(teacher, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
             if neutral:
                 goals = torch.cat([goals, normalize(encoder(neutral).float(), dim=1)])  # (N, D)
-        uses = encoder.reading(meanings).find([carrier.text for carrier in carriers])
+        uses = teacher.reading(meanings).find([carrier.text for carrier in carriers])
         literal_uses = {(use.text, use.span) for use in uses if use.usage < 0.5}  # none without a gate
         usages = ["literal" if (i, c.span) in literal_uses else "idiomatic" for i, c in enumerate(carriers)]
         before = measure(encoder, carriers, meanings, unseen)
@@ -224,13 +233,18 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         trainer = _trainer(settings, requests + neutral)
         objective = GoalObjective(requests + neutral, goals, batch_size=trainer.batch_size, seed=0)
-        _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
-        record |= _report_changes(carriers, usages, before, measure(encoder, carriers, meanings, unseen))
+        model = _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
+        with model.exported_weights():
+            after = measure(encoder, carriers, meanings, unseen)
+        record |= _report_changes(carriers, usages, before, after)
 
     # ---- the new model, its record and its card
     if earlier := learned_glossaries(settings.model):
         record["learned_before"] = earlier
-    encoder.save(folder, overwrite=True)
+    with model.exported_weights():
+        encoder.save(folder, overwrite=True)
+    if model.adapters is not None:
+        model.adapters.save(folder / ADAPTERS)
     write_json(folder / LEARNED, facts | record | {"code": code_version()})
     card = learned_card(
         settings.model.model_dump(), glossary, settings.into, has_corpus=settings.corpus is not None
@@ -450,7 +464,7 @@ def _train(
     run: RunFolder,
     placement: Placement,
     facts: Mapping[str, Any],
-) -> None:
+) -> TrainedModel:
     """Train what requires gradients of the encoder, or go on with that."""
     accelerator, processes = start_processes(placement)
     config = {
@@ -461,13 +475,20 @@ def _train(
     }
     resume, precision = bool(checkpoints(run.path)), placement.precision
     checkpoint = start_or_resume(run, config, "learn", resume=resume, precision=precision)
-    if checkpoint is not None:
+    adapters = None
+    if settings.rank is not None:
+        lora = LoraSettings(rank=settings.rank, alpha=None, dropout=0.0, target_modules=None)
+        adapters = Adapters(encoder, lora, seed=0, base_model=settings.model.path)
+    model = TrainedModel(encoder, settings.interpolation, adapters)
+    if checkpoint is not None and (adapters or settings.interpolation != 1.0):
+        model.load(checkpoint)
+    elif checkpoint is not None:
         encoder.load_state_dict(build_encoder(settings.model, placement, checkpoint).state_dict())
     training = Training(
         RunContext(run, placement, accelerator, processes),
         trainer,
         settings.model,
-        TrainedModel(encoder),
+        model,
         objective,
         Suite([benchmark], processes),
         seed=0,
@@ -476,6 +497,7 @@ def _train(
         checkpoint=checkpoint,
     )
     train_loop(training)
+    return model
 
 
 def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSettings:

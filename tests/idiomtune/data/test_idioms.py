@@ -1,0 +1,135 @@
+"""The project's own data set in IdioLink's form, alone and together with IdioLink."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomtune.config import PushSettings, TrainSettings, check
+from idiomtune.config.command_line import rewrite_arguments
+from idiomtune.data.idiolink import available_splits, load_split
+from idiomtune.data.idioms import TEXTS, idioms_folder
+from idiomtune.data.magpie import MORE_USES, NEUTRAL, PROJECT_USES, project_sentences
+from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
+from idiomtune.errors import UserError
+from idiomtune.expressions import ExpressionIndex
+from idiomtune.programs.push import push
+from idiomtune.writing.rules import Rules
+from idiomtune.writing.slots import Draft, Slot
+from tests.tiny_runs import composed
+
+
+def settings_of(*options: str) -> Any:
+    return check(
+        TrainSettings, composed("config", *rewrite_arguments(["+experiment=idiolink_ft", *options], "config"))
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IDIOM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def test_every_expression_has_texts_of_each_usage_in_one_split() -> None:
+    folder = idioms_folder()
+    assert available_splits(folder) == ["train", "val"]
+    splits = [load_split(folder, name) for name in ("train", "val")]
+    idioms = [{record.idiom for record in split.documents} for split in splits]
+    assert list(map(len, idioms)) == [319, 80]
+    assert not idioms[0] & idioms[1]
+    english = read_glossary([GLOSSARIES / "english.tsv"]).senses
+    assert idioms[0] | idioms[1] <= english.keys()
+    for split in splits:
+        of_idiom = Counter((record.idiom, record.usage) for record in (*split.documents, *split.queries))
+        assert {of_idiom[name, "idiomatic"] for name, _ in of_idiom} == {4}
+        assert {of_idiom[name, "sense"] for name, _ in of_idiom} == {4}
+        assert {of_idiom[name, "literal"] for name, _ in of_idiom} == {0, 4}
+
+
+def test_no_document_differs_from_a_query_in_the_span_alone() -> None:
+    for name in ("train", "val"):
+        split = load_split(idioms_folder(), name)
+        outside = {(q.idiom, *q.sentence.split(q.span, 1)) for q in split.queries}
+        assert not [d for d in split.documents if (d.idiom, *d.sentence.split(d.span, 1)) in outside]
+
+
+def test_the_texts_keep_the_rules_of_write() -> None:
+    """Few break one: a loose literal use (*bring the whole house down*), an idiom within an idiom."""
+    rows = [
+        row
+        for path in TEXTS.glob("*.tsv")
+        for row in csv.DictReader(
+            path.read_text("utf-8").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE
+        )
+    ]
+    rules, broken, number = Rules(ExpressionIndex({row["expression"] for row in rows})), Counter[str](), 0
+    for row in rows:
+        drafts: dict[str, Draft] = {}
+        for usage in ("literal", "idiomatic", "sense", "simplification"):
+            if found := re.fullmatch(r"(.*)\[\[(.+)\]\](.*)", row[usage]):
+                drafts[usage] = Draft("".join(found.groups()), found[2])
+                slot = Slot(1, row["expression"], 1, row["domain"], usage)  # type: ignore[arg-type]
+                sources = [drafts["idiomatic"]] if usage == "simplification" else []
+                broken[rules.broken_rule(slot, drafts[usage], sources) or ""] += 1
+                number += 1
+    assert number > 6000
+    assert not broken["no near duplicate"]
+    assert broken[""] > 0.97 * number
+
+
+def test_own_sentences_serve_every_line_of_english() -> None:
+    sentences = project_sentences()
+    english = read_glossary([GLOSSARIES / "english.tsv"]).senses
+    index = ExpressionIndex(english)
+    found = Counter(name for text in sentences for *_, name in index.find(text))
+    assert len([name for name in english if found[name] >= 3]) > 0.97 * len(english)
+    neutral = NEUTRAL.read_text("utf-8").splitlines()
+    assert len(set(neutral)) == len(neutral) == 2000
+    assert sum(bool(index.find(text)) for text in neutral) < 20
+    assert sum(path.stat().st_size for path in (*TEXTS.iterdir(), PROJECT_USES, MORE_USES, NEUTRAL)) < 2.5e6
+
+
+def test_it_trains_alone_by_name_and_beside_idiolink(
+    real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    alone = settings_of("data=idioms")
+    assert alone.objective.build(alone).describe()
+    both = settings_of("data=idiolink_idioms")
+    objective = both.objective.build(both)
+    names = {idiom for idiom, _ in objective.idiom_sentences}
+    real = load_split(real_data / "idiolink", "train")
+    assert len(names) == 319 + len({document.idiom for document in real.documents})
+    assert len(objective.files) == 4
+
+
+def test_an_idiom_in_two_splits_is_refused_in_whichever_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / "train"
+    folder.mkdir(parents=True)
+    for name in ("indexes.json", "queries.json"):
+        (folder / name).write_text(
+            (idioms_folder() / "val" / name).read_text("utf-8").replace("own_val", "m")
+        )
+    mine = settings_of("data=idioms", f"data.also={tmp_path / 'mine'}")
+    with pytest.raises(UserError, match=r"splits train and val|splits val and train"):
+        mine.objective.build(mine)
+    twice = settings_of("data=idioms", "data.also=idioms")
+    with pytest.raises(UserError, match="own_train"):
+        twice.objective.build(twice)
+
+
+def test_it_can_be_pushed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    options = composed("push", "checkpoint=idioms", "repo_id=me/idioms", "dry_run=true")
+    assert push(check(PushSettings, options)) == [None]
+    shown = capsys.readouterr().out
+    assert "cc0-1.0" in shown
+    assert "train/indexes.json" in shown
+    assert "val/queries.json" in shown
