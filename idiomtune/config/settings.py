@@ -524,6 +524,7 @@ class WriteSettings(Section):
 
     Attributes:
         expressions: a table with the column `expression`, and perhaps `meaning`, `forms` and `keep`.
+        uses: whether only sentences with the expressions are written, as `idiomtune write uses` says.
         output: the folder of the data set.
         model: writes documents.
         query_model: writes queries; None = `model`.
@@ -544,6 +545,7 @@ class WriteSettings(Section):
     model_config = ConfigDict(strict=False)  # values of a command line are text
 
     expressions: Text
+    uses: bool = False
     output: OutputPath
     model: Text
     query_model: Text | None = None

@@ -16,6 +16,8 @@ HELP = """Write a benchmark and training data in IdioLink's form for expressions
   idiomtune write select from=magpie output=expressions.tsv        expressions that are used both ways
   idiomtune write <expressions> output=<folder> model=<name> licence=<licence> [option=value …]
   idiomtune write review folder=<folder>                           check texts in a spreadsheet
+  idiomtune write uses <expressions> output=<folder> model=<name>  sentences for idiomtune learn corpus=: of each
+                                                                   expression four literal and four idiomatic ones
 
 For each expression and domain, language models write 4 literal and 2 idiomatic texts, 2 without the
 expression that convey its meaning, a simplification of each idiomatic one, and 2 queries. What breaks a rule
@@ -53,12 +55,13 @@ def parse(arguments: Sequence[str]) -> WriteSettings | SelectSettings | ReviewSe
     """
     kind: type[Section] = _ACTIONS.get(arguments[0], WriteSettings) if arguments else WriteSettings
     fields = {field.alias or name for name, field in kind.model_fields.items()} - {"expressions"}
-    names, values_of = names_and_options(arguments, sorted(fields))
+    is_uses = arguments[:1] == ["uses"]
+    names, values_of = names_and_options(arguments[is_uses:], sorted(fields - {"uses"}))
     values = {name: values[-1] for name, values in values_of.items()}
     if kind is WriteSettings:
         if len(names) != 1:
             raise UserError("give one table of expressions (see --help)")
-        values["expressions"] = names[0]
+        values |= {"expressions": names[0], "uses": is_uses}
     return check(kind, values)  # type: ignore[return-value]
 
 

@@ -37,11 +37,12 @@ from idiomtune.writing.texts import Writer, Written, judge_texts, read_prompts, 
 log = logging.getLogger(__name__)
 
 TEXTS = "texts.jsonl"
+SENTENCES = "sentences.txt"  # of `idiomtune write uses`
 _REVIEW = "next idiomtune write review folder="
 
 
 def write(settings: WriteSettings) -> str:
-    """Write a data set, or show what it would take; returns the last line to print.
+    """Write a data set or sentences to learn from, or show what it would take; returns the last line to print.
 
     Raises:
         UserError: for everything that the user can fix.
@@ -49,9 +50,15 @@ def write(settings: WriteSettings) -> str:
     glossary, prompts = read_expressions(settings.expressions), read_prompts(settings.prompts)
     meanings = {name: next(iter(senses), "") for name, senses in glossary.senses.items()}
     writer, slots = Writer(settings, prompts, meanings), slots_of(list(meanings), settings.domains)
+    if settings.uses:  # of an expression four literal ones, of one domain, and four idiomatic ones, of two
+        domains = {"literal": 1, "idiomatic": 2}
+        slots = [s for s in slots if not s.is_query and s.domain_number <= domains.get(s.usage, 0)]
+        never = glossary.never_literal
+        slots = [s for s in slots if s.usage == "idiomatic" or s.expression not in never]
     if settings.dry_run:
         return _show_costs(settings, writer, slots)
-    _warn_of_one_model(settings)
+    if not settings.uses:
+        _warn_of_one_model(settings)
     usages = None if settings.gate is None else Encoder(settings.gate, glossary=[]).usage
     endpoint = Endpoint(settings)
     Folder(settings.output, "output")  # another one is refused before a lock is put there
@@ -69,6 +76,14 @@ def write(settings: WriteSettings) -> str:
             log.warning("%d answers were cut off at answer_tokens=%d: %s", num_truncated, limit, advice)
         if not any(written.drafts.values()):
             raise UserError(f"no text keeps all rules ({reasons})", option="model", file=settings.model)
+        if settings.uses:
+            texts = [draft.text for drafts in written.drafts.values() for draft in drafts]
+            folder.write({SENTENCES: "\n".join(texts) + "\n"})
+            folder.warn_of_strangers()
+            file = folder.path / SENTENCES
+            return (
+                f"{file}: {len(texts)} sentences; next idiomtune learn <model> glossary=<file> corpus={file}"
+            )
         num_unread = judge_texts(chat, writer, written, settings.votes, usages)
         if num_unread:
             log.warning("%d votes could not be read, and count against their texts", num_unread)
@@ -245,13 +260,15 @@ def _show_costs(settings: WriteSettings, writer: Writer, slots: Sequence[Slot]) 
     questions = [
         writer.question(slot, sources=source if slot.usage == "simplification" else ()) for slot in slots
     ]
-    verdicts = [writer.verdict_question(slot, [Draft("…", "…")] * slot.count, 1) for slot in slots]
+    judged = [] if settings.uses else slots
+    verdicts = [writer.verdict_question(slot, [Draft("…", "…")] * slot.count, 1) for slot in judged]
     shown: dict[tuple[str, bool], Prompt] = {}
     for slot, question in zip(slots, questions, strict=True):
         shown.setdefault((slot.usage, slot.is_query), question)
     for (usage, is_query), question in shown.items():
         print(f"--- {'query, ' * is_query}{usage}, to {question.model}\n{question.text}")
-    print(f"--- judge, to {verdicts[0].model}\n{verdicts[0].text}")
+    for verdict in verdicts[:1]:
+        print(f"--- judge, to {verdict.model}\n{verdict.text}")
     num_calls = len(questions) + settings.votes * len(verdicts)
     texts = sum(slot.count for slot in slots)
     length = sum(len(q.text) for q in questions) + settings.votes * sum(len(q.text) for q in verdicts)

@@ -93,6 +93,22 @@ def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
     assert 0 < scores["idiolink/val/sentence/ndcg@10"] <= 1
 
 
+def test_uses_are_sentences_to_learn_from(chat: ChatServer) -> None:
+    options = [f"endpoint={chat.address}", "output=uses", "model=author"]
+    said = run(parse(["uses", "mine.tsv", *options]))
+    lines = Path("uses/sentences.txt").read_text("utf-8").splitlines()
+    assert "corpus=uses/sentences.txt" in said
+    index = ExpressionIndex(EXPRESSIONS)
+    assert Counter(name for line in lines for *_, name in index.find(line)) == dict.fromkeys(
+        list(EXPRESSIONS)[:4], 8
+    )
+    assert {body["model"] for body in chat.bodies} == {"author"}  # no judge, no queries
+    asked = len(chat.bodies)
+    run(parse(["uses", "mine.tsv", *options]))
+    assert len(chat.bodies) == asked
+    assert "24 texts" not in run(parse(["uses", "mine.tsv", *options, "dry_run=true"]))
+
+
 def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: ChatServer, here: Path) -> None:
     write(chat)
     before, files = len(chat.bodies), {p: p.read_bytes() for p in Path("data/train").iterdir()}
