@@ -16,8 +16,8 @@ HELP = """Write a benchmark and training data in IdioLink's form for expressions
   idiomtune write select from=magpie output=expressions.tsv        expressions that are used both ways
   idiomtune write <expressions> output=<folder> model=<name> licence=<licence> [option=value …]
   idiomtune write review folder=<folder>                           check texts in a spreadsheet
-  idiomtune write uses <expressions> output=<folder> model=<name>  sentences for idiomtune learn corpus=: of each
-                                                                   expression four literal and four idiomatic ones
+  idiomtune write uses <expressions> output=<folder> model=<name>  for idiomtune learn corpus=: four literal and
+                                                                   four idiomatic sentences of each expression
 
 For each expression and domain, language models write 4 literal and 2 idiomatic texts, 2 without the
 expression that convey its meaning, a simplification of each idiomatic one, and 2 queries. What breaks a rule

@@ -42,7 +42,7 @@ _REVIEW = "next idiomtune write review folder="
 
 
 def write(settings: WriteSettings) -> str:
-    """Write a data set or sentences to learn from, or show what it would take; returns the last line to print.
+    """Write a data set, or sentences to learn from, or show the costs; returns the last line to print.
 
     Raises:
         UserError: for everything that the user can fix.

@@ -76,7 +76,7 @@ def test_the_texts_keep_the_rules_of_write() -> None:
         for usage in ("literal", "idiomatic", "sense", "simplification"):
             if found := re.fullmatch(r"(.*)\[\[(.+)\]\](.*)", row[usage]):
                 drafts[usage] = Draft("".join(found.groups()), found[2])
-                slot = Slot(1, row["expression"], 1, row["domain"], usage)  # type: ignore[arg-type]
+                slot = Slot(1, row["expression"], 1, row["domain"], usage)
                 sources = [drafts["idiomatic"]] if usage == "simplification" else []
                 broken[rules.broken_rule(slot, drafts[usage], sources) or ""] += 1
                 number += 1
