@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from idiomtune.config import ReviewSettings, SelectSettings, WriteSettings, check
 from idiomtune.declarations.options import Section
@@ -16,12 +17,12 @@ HELP = """Write a benchmark and training data in IdioLink's form for expressions
   idiomtune write select from=magpie output=expressions.tsv        expressions that are used both ways
   idiomtune write <expressions> output=<folder> model=<name> licence=<licence> [option=value …]
   idiomtune write review folder=<folder>                           check texts in a spreadsheet
-  idiomtune write uses <expressions> output=<folder> model=<name>  for idiomtune learn corpus=: four literal and
-                                                                   four idiomatic sentences of each expression
+  idiomtune write uses <expressions> output=<folder> model=<name>  for learn corpus=: literal and idiomatic uses
 
 For each expression and domain, language models write 4 literal and 2 idiomatic texts, 2 without the
 expression that convey its meaning, a simplification of each idiomatic one, and 2 queries. What breaks a rule
-is asked for again. Another model judges each text. Then data.root=<folder> trains and scores on it.
+is asked for again. Another model judges each text. Then data.root=<folder> trains and scores on it. With
+`uses` one model writes four literal and four idiomatic sentences of each expression, into sentences.txt.
 
 <expressions>       a table: expression, and if you have them meaning, forms, keep (no = left out)
 output=<folder>     a new folder, or its own of an earlier start: no answer is asked for (and paid) twice
@@ -57,7 +58,7 @@ def parse(arguments: Sequence[str]) -> WriteSettings | SelectSettings | ReviewSe
     fields = {field.alias or name for name, field in kind.model_fields.items()} - {"expressions"}
     is_uses = arguments[:1] == ["uses"]
     names, values_of = names_and_options(arguments[is_uses:], sorted(fields - {"uses"}))
-    values = {name: values[-1] for name, values in values_of.items()}
+    values: dict[str, Any] = {name: values[-1] for name, values in values_of.items()}
     if kind is WriteSettings:
         if len(names) != 1:
             raise UserError("give one table of expressions (see --help)")
