@@ -17,7 +17,7 @@ HELP = """Write a benchmark and training data in IdioLink's form for expressions
   idiomtune write select from=magpie output=expressions.tsv        expressions that are used both ways
   idiomtune write <expressions> output=<folder> model=<name> licence=<licence> [option=value …]
   idiomtune write review folder=<folder>                           check texts in a spreadsheet
-  idiomtune write uses <expressions> output=<folder> model=<name>  for learn corpus=: literal and idiomatic uses
+  idiomtune write uses <expressions> output=<folder> model=<name>  for learn corpus=: sentences with each
 
 For each expression and domain, language models write 4 literal and 2 idiomatic texts, 2 without the
 expression that convey its meaning, a simplification of each idiomatic one, and 2 queries. What breaks a rule
