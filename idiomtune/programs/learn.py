@@ -442,11 +442,15 @@ def _report_changes(
     groups = frame.groupby(["usage", "expression"], as_index=False)
     means = groups.agg(sentences=("after", "size"), before=("before", "mean"), after=("after", "mean"))
     means = means.sort_values(["usage", "after"]).round(2)
-    idiomatic = means[means["usage"] == "idiomatic"].drop(columns="usage")
-    worst = idiomatic.head(_NUM_SHOWN).itertuples(index=False)
-    rows = [[name, str(number), f"{first:.2f}", f"{last:.2f}"] for name, number, first, last in worst]
-    title = f"Cosine of idiomatic sentences with their meaning, {len(rows)} of {len(idiomatic)} expressions"
-    print_table(Table(title, list(idiomatic), rows))
+    columns = [(time, usage) for usage in ("idiomatic", "literal") for time in ("before", "after")]
+    wide = means.set_index(["expression", "usage"])[["before", "after"]].unstack().reindex(columns=columns)
+    wide = wide.sort_values(("after", "idiomatic"))
+    rows = [
+        [name, *("–" if pd.isna(cosine) else f"{cosine:.2f}" for cosine in cosines)]
+        for name, *cosines in wide.head(_NUM_SHOWN).itertuples()
+    ]
+    title = f"Cosine of sentences with their expression's meaning, {len(rows)} of {len(wide)} expressions"
+    print_table(Table(title, ["expression", *(f"{usage}, {time}" for time, usage in columns)], rows))
     for usage, row in frame.groupby("usage")[["before", "after"]].mean().iterrows():
         log.info("%s sentences with their meaning: mean cosine %.2f before, %.2f after", usage, *row)
     unchanged = cosine_similarity(before[1], after[1]).mean().item() if len(before[1]) else 1.0
