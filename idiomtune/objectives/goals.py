@@ -13,7 +13,7 @@ from idiomtune.requests import Request
 
 
 class GoalObjective(BaseObjective):
-    """1 - the mean cosine of embeddings with their goals.
+    """1 - the weighted mean cosine of embeddings with their goals.
 
     An anchor is a text with all of its requests, which share one forward pass.
 
@@ -21,6 +21,7 @@ class GoalObjective(BaseObjective):
         requests: N of them.
         goals: (N, D), the goal of each request.
         batch_size: texts of an optimizer step.
+        weights: (N,), of the requests in the mean; None: all the same.
 
     >>> import torch
     >>> requests = [Request(text) for text in "abc"]
@@ -29,12 +30,21 @@ class GoalObjective(BaseObjective):
     >>> assert objective.loss(torch.eye(3), batch).loss == 0
     """
 
-    def __init__(self, requests: Sequence[Request], goals: Tensor, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        goals: Tensor,
+        *,
+        batch_size: int,
+        seed: int,
+        weights: Tensor | None = None,
+    ) -> None:
         rows: dict[str, list[int]] = {}
         for row, request in enumerate(requests):
             rows.setdefault(request.text, []).append(row)
         self._requests, self._goals, self._rows = requests, goals, rows
         self._texts = list(rows)
+        self._weights = goals.new_ones(len(goals)) if weights is None else weights.to(goals)
         super().__init__(len(rows), batch_size=batch_size, seed=seed)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  epochs have the same batches
@@ -44,5 +54,7 @@ class GoalObjective(BaseObjective):
         return Batch([self._requests[row] for row in rows], texts, rows)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """1 - the mean cosine of embeddings (R, D) with their goals."""
-        return ObjectiveLoss(1 - cosine_similarity(embeddings.float(), self._goals[batch.targets]).mean())
+        """1 - the weighted mean cosine of embeddings (R, D) with their goals."""
+        weights = self._weights[batch.targets]
+        cosines = cosine_similarity(embeddings.float(), self._goals[batch.targets])
+        return ObjectiveLoss(1 - (weights * cosines).sum() / weights.sum())

@@ -78,6 +78,7 @@ _DEFAULTS = {
     "weights": {"sentences": 64, "learning_rate": 4e-4},
 }
 _MIN_NEUTRAL = 200  # texts without an expression that are trained on with fewer sentences
+_ENOUGH = 2000  # texts without an expression, which count for a third of the loss
 _HELD_OUT = 200  # texts without an expression that are not trained on, to measure how far others move
 _COMMON = 0.02  # share of ordinary sentences that have a word, or some, which are then no expression
 _NUM_SHOWN = 10  # expressions in the table at the end
@@ -216,7 +217,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
         requests = unmarked_requests(carriers)
         num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
-        neutral, unseen = _others(corpus, ordinary, meanings, num_neutral) if is_whole else ([], [])
+        own = [*ordinary, *map(meanings.meaning, glossary.senses)]
+        neutral, unseen = _others(corpus, own, meanings, num_neutral) if is_whole else ([], [])
         with torch.no_grad(), placement.autocast():
             goals = targets(teacher, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
@@ -232,7 +234,11 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             encoder.add_idiom_tokens([*glossary.senses], forms=glossary.forms)
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         trainer = _trainer(settings, requests + neutral)
-        objective = GoalObjective(requests + neutral, goals, batch_size=trainer.batch_size, seed=0)
+        weights = torch.ones(len(goals))
+        weights[len(requests) :] = max(1.0, len(requests) / max(1, 2 * len(neutral)))  # a third of the loss
+        objective = GoalObjective(
+            requests + neutral, goals, batch_size=trainer.batch_size, seed=0, weights=weights
+        )
         model = _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
         with model.exported_weights():
             after = measure(encoder, carriers, meanings, unseen)
@@ -359,7 +365,7 @@ def _others(
     others = list(islice(without, number + _HELD_OUT))
     neutral, unseen = others[:-_HELD_OUT], others[-_HELD_OUT:]
     log.info("%d sentences without an expression should keep their embeddings", len(neutral))
-    if len(neutral) < number / 2:
+    if len(neutral) < min(number / 2, _ENOUGH):
         log.warning("too few: other texts will change; add sentences without an expression to corpus=")
     return neutral, unseen
 
