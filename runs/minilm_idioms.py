@@ -1,4 +1,4 @@
-"""Makes the model `minilm_idioms`: MiniLM that knows the 2,066 expressions of the glossary `english`.
+"""Makes the model `minilm_idioms`: MiniLM that knows the 2,063 expressions of the glossary `english`.
 
     python runs/minilm_idioms.py [<folder for the runs>]
 

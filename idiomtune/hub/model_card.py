@@ -274,7 +274,12 @@ def model_card(
 
 
 def learned_card(
-    model: Mapping[str, Any], glossary: Glossary, into: str = "tokens", *, has_corpus: bool = False
+    model: Mapping[str, Any],
+    glossary: Glossary,
+    into: str = "tokens",
+    *,
+    has_corpus: bool = False,
+    teacher: Mapping[str, Any] | None = None,
 ) -> str:
     """The card of a model that learned a glossary: what it was made of, the licence, and every expression.
 
@@ -282,9 +287,12 @@ def learned_card(
         model: the settings of the model that learning began with, as plain containers.
         into: `tokens` or `weights`.
         has_corpus: of the user's own sentences; the project's are CC0.
+        teacher: the settings of another model that it was learned from.
     """
     base, facts = base_model({"model": model}), glossary.describe()
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
+    if teacher is not None:
+        sources.append(base_model({"model": teacher}))
     if into == "weights" and has_corpus:  # trained on them, as by `+experiment=own`
         sources.append(LicensedSource("the user's own sentences", None))
     return write_card(

@@ -185,9 +185,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     transformer: Any = encoder.transformer  # a static model has none, and raises
-    teacher = encoder
-    if settings.teacher is not None:
-        teacher = build_encoder(model_settings_of(settings.teacher), placement)
+    teaching = None if settings.teacher is None else model_settings_of(settings.teacher)
+    teacher = encoder if teaching is None else build_encoder(teaching, placement)
     trained = teacher.meanings  # what the model was trained to read
     if trained is not None:
         log.info(
@@ -253,7 +252,11 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         model.adapters.save(folder / ADAPTERS)
     write_json(folder / LEARNED, facts | record | {"code": code_version()})
     card = learned_card(
-        settings.model.model_dump(), glossary, settings.into, has_corpus=settings.corpus is not None
+        settings.model.model_dump(),
+        glossary,
+        settings.into,
+        has_corpus=settings.corpus is not None,
+        teacher=teaching and teaching.model_dump(),
     )
     write_text(folder / "README.md", card)
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 
 from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
+from tests.programs import ROOT
 
-MINILM_IDIOMS = Path(__file__).parents[3] / "runs" / "minilm_idioms"
+MINILM_IDIOMS = ROOT / "idiomtune" / "encoder" / "adapters" / "minilm_idioms"
 TEXTS = ["He broke the ice with a joke.", "The ice broke, and the boat went down."]
 
 
@@ -100,28 +101,21 @@ def test_adapters_that_are_not_plain_or_not_of_this_model_are_refused(
         Encoder(folder, device="cpu")
 
 
-def test_adapters_that_read_meanings_tell_usages_and_keep_other_texts(minilm: Encoder) -> None:
-    """Of an expression that it was trained on, and of one that it was not: by our glossary, or the user's."""
-    shipped: Any = Encoder(MINILM_IDIOMS, device="cpu")
-    assert (shipped.meanings.form, shipped.meanings.gate) == ("beside", None)
-    assert shipped.meanings.senses == read_glossary([GLOSSARIES / "english.tsv"]).senses
+def test_the_shipped_model_knows_idioms_and_keeps_other_texts(minilm: Encoder, tmp_path: Path) -> None:
+    shipped: Any = Encoder("minilm_idioms", device="cpu")
+    assert shipped.meanings is None  # nothing is read
     assert sum(file.stat().st_size for file in MINILM_IDIOMS.iterdir()) < 3_000_000
-    assert Encoder(MINILM_IDIOMS, glossary=[], device="cpu").meanings is None
-    told: Any = Encoder(MINILM_IDIOMS, glossary={"miss the boat": "be too late"}, device="cpu")
-    assert (told.meanings.form, told.meanings.senses) == ("beside", {"miss the boat": ["be too late"]})
-    for encoder, idiomatic, literal, meant in (
-        (shipped, "His joke broke the ice at dinner.", "The ship broke the ice.", "People relaxed."),
-        (told, "He missed the boat.", "They missed the boat to the island.", "He was too late."),
+    for idiomatic, literal, meant in (
+        ("His joke broke the ice at dinner.", "The ship broke the ice.", "He made people feel relaxed."),
+        ("He missed the boat.", "They missed the boat to the island.", "He was too late for his chance."),
     ):
         (near, far), (before, _) = (
-            model.similarity([idiomatic, literal], [meant])[:, 0].tolist() for model in (encoder, minilm)
+            model.similarity([idiomatic, literal], [meant])[:, 0].tolist() for model in (shipped, minilm)
         )
         assert near > before + 0.1
         assert near > far + 0.1
-    # A literal use stays near its plain words, and a glossary's expressions are no ordinary phrases.
-    bag = Encoder(MINILM_IDIOMS, glossary="mostly_literal", device="cpu")
-    assert bag.similarity("She put the apples in the bag.", "She put the apples into a sack.").item() > 0.7
-    for text in ("It has been raining.", "They must have left.", "She made it out of wood.", "A bug bit me."):
-        assert not shipped.meanings.find(text)
     texts = ["A man is playing the guitar on a stage.", "The committee publishes its report in June."]
-    assert (shipped.encode(texts) * minilm.encode(texts)).sum(1).min() > 0.95
+    assert (shipped.encode(texts) * minilm.encode(texts)).sum(1).min() > 0.9
+    shipped.save(tmp_path / "plain")
+    plain = SentenceTransformer(str(tmp_path / "plain"), device="cpu").encode(texts, convert_to_tensor=True)
+    torch.testing.assert_close(torch.as_tensor(shipped.encode(texts)), plain, atol=1e-5, rtol=0)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune.config import LearnSettings, ModelSettings, check
@@ -152,6 +153,30 @@ def test_a_sentence_comes_close_to_what_it_means(
     card = ModelCard.load(folder / "README.md")
     assert "with a glossary" in card.text
     assert "| tie the knot | get married |" in card.text
+
+
+def test_a_teacher_that_is_the_model_itself_changes_nothing(into_weights: Learn, tiny_path: Path) -> None:
+    folders = [into_weights("alone"), into_weights("taught", teacher=tiny_path)]
+    alone, taught = (load_file(folder / "model.safetensors") for folder in folders)
+    assert all(torch.equal(alone[name], taught[name]) for name in alone)
+    cards: list[Any] = [ModelCard.load(folder / "README.md").data for folder in folders]
+    assert cards[1].license is None  # the teacher's is not known
+
+
+def test_interpolation_saves_a_share_of_what_was_learned(into_weights: Learn, tiny_path: Path) -> None:
+    folders = [tiny_path, into_weights("whole"), into_weights("half", interpolation=0.5)]
+    before, whole, half = (load_file(folder / "model.safetensors") for folder in folders)
+    for name, weight in before.items():
+        torch.testing.assert_close(half[name], (weight + whole[name]) / 2)
+
+
+def test_adapters_are_saved_beside_the_model(into_weights: Learn, tiny_path: Path) -> None:
+    folder = into_weights("learned", rank=2)
+    assert load_file(folder / "model.safetensors").keys() == load_file(tiny_path / "model.safetensors").keys()
+    texts = [WITH[0], WITHOUT[0]]
+    adapted, merged = (loaded(path).encode(texts) for path in (folder / "adapters", folder))
+    torch.testing.assert_close(adapted, merged, atol=1e-5, rtol=0)
+    assert not torch.allclose(merged, loaded(tiny_path).encode(texts), atol=1e-3)
 
 
 @pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
