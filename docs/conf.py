@@ -21,6 +21,7 @@ NAVIGATION = {
         "docs/own-data-scoring",
         "docs/other-data",
         "docs/own-idioms",
+        "docs/idioms",
         "docs/knowledge",
         "docs/another-language",
         "docs/dictionaries",

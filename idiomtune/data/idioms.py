@@ -16,7 +16,7 @@ _USAGES = ("literal", "idiomatic", "simplification", "sense")
 
 
 def idioms_folder() -> Path:
-    """The folder with `train` (320 expressions) and `val` (80), written into the cache at the first call."""
+    """The folder with `train` (319 expressions) and `val` (80), written into the cache at the first call."""
     files = sorted(TEXTS.iterdir())
     folder = cache_folder() / f"{NAME}-{'-'.join(sum_[:6] for sum_ in fingerprints(files).values())}"
     if not is_folder(folder):
@@ -42,17 +42,17 @@ def _records(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """
     documents: list[dict[str, Any]] = []
     queries: list[dict[str, Any]] = []
-    asked: set[tuple[str, str]] = set()
+    queried: set[tuple[str, str]] = set()
     with path.open(encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
-            is_first = (row["expression"], "idiomatic") not in asked and bool(row["idiomatic"])
+            is_first = (row["expression"], "idiomatic") not in queried and bool(row["idiomatic"])
             for usage in _USAGES:
                 before, _, rest = row[usage].partition("[[")
                 span, _, after = rest.partition("]]")
                 if not span or (is_first and usage == "simplification"):
                     continue
-                is_query = usage in _USAGES[:2] and (row["expression"], usage) not in asked
-                asked.add((row["expression"], usage))
+                is_query = usage in _USAGES[:2] and (row["expression"], usage) not in queried
+                queried.add((row["expression"], usage))
                 (queries if is_query else documents).append(
                     {
                         "id": f"{'q_' * is_query}own_{path.stem}_{number:04}_{usage}",
