@@ -218,6 +218,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
         own = [*ordinary, *map(meanings.meaning, glossary.senses)]
         neutral, unseen = _others(corpus, own, meanings, num_neutral) if is_whole else ([], [])
+        log.info("the model that reads the glossary embeds %d sentences", len(carriers))
         with torch.no_grad(), placement.autocast():
             goals = targets(teacher, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
