@@ -214,7 +214,7 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
     compared = (tmp_path / "compared" / "table.md").read_text(encoding="utf-8")
     assert "with a glossary (my_idioms.tsv)" in compared
     assert re.search(r"\| pull the plug \| [+-]0\.", compared)
-    few = ("output=my_model", "device=cpu", "precision=fp32", "sentences=4", "epochs=3")
+    few = ("output=my_model", "device=cpu", "precision=fp32", "sentences=4", "epochs=6")
     assert "my_model" in python(
         tmp_path, "idiomtune", "learn", f"model={minilm_path}", f"glossary={path}", *few
     )

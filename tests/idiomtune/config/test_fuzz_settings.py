@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "admire_aima", "joint"]
 CONFIGS += ["evaluate"]
 MAY_BE_EMPTY = {
-    *("glossary", "extensions", "query_modes", "bm25_modes", "dimensions", "no_decay"),
+    *("also", "glossary", "extensions", "query_modes", "bm25_modes", "dimensions", "no_decay"),
     *("plain_usages", "papers", "columns", "positive_weights"),
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}

@@ -106,8 +106,8 @@ def test_the_shipped_model_knows_idioms_and_keeps_other_texts(minilm: Encoder, t
     assert shipped.meanings is None  # nothing is read
     assert sum(file.stat().st_size for file in MINILM_IDIOMS.iterdir()) < 3_000_000
     for idiomatic, literal, meant in (
-        ("His joke broke the ice at dinner.", "The ship broke the ice.", "He made people feel relaxed."),
-        ("He missed the boat.", "They missed the boat to the island.", "He was too late for his chance."),
+        ("After the third defeat he threw in the towel.", "He threw in the wet towel.", "He gave up."),
+        ("They finally buried the hatchet.", "They buried the hatchet under an oak.", "They made peace."),
     ):
         (near, far), (before, _) = (
             model.similarity([idiomatic, literal], [meant])[:, 0].tolist() for model in (shipped, minilm)
