@@ -54,6 +54,7 @@ NAVIGATION = {
         "docs/results/epsilon",
         "docs/results/admire",
         "docs/results/knowledge",
+        "docs/results/idioms",
         "docs/results/sizes",
         "docs/results/speed",
         "docs/results/trust",
