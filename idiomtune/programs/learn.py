@@ -257,7 +257,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         glossary,
         settings.into,
         has_corpus=settings.corpus is not None,
-        teacher=teaching and teaching.model_dump(),
+        teacher=None if teaching is None else teaching.model_dump(),
     )
     write_text(folder / "README.md", card)
 
