@@ -85,7 +85,7 @@ WITH_FILES = {
     *("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "configuration", "knowledge"),
     *("objectives", "own-data", "own-data-scoring", "tutorial"),
 }
-WITH_SNIPPETS = {"README", "ecosystem", "losses", "python", "using"}
+WITH_SNIPPETS = {"README", "ecosystem", "knowledge", "losses", "python", "using"}
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BEST = "checkpoints/idiolink_ft/<run>/best"
 
@@ -365,6 +365,13 @@ def test_snippets_of_python(tmp_path: Path) -> None:
     assert run["hits"][0].text == "The boss was too late."
     assert names["after"] > names["before"] + 0.1
     assert names["spans"].shape == (1, 384)
+
+
+def test_the_model_that_knows_is_a_plain_folder(in_folder: Path) -> None:
+    (names,) = run_snippets("docs/knowledge.md", in_folder)
+    meant, dropped = names["similarity"][0]
+    assert meant > dropped
+    assert (in_folder / "models" / "minilm_idioms" / "modules.json").is_file()
 
 
 def test_the_catalogue_has_every_loss(tmp_path: Path) -> None:
