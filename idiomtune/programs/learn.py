@@ -84,7 +84,7 @@ _COMMON = 0.02  # share of ordinary sentences that have a word, or some, which a
 _NUM_SHOWN = 10  # expressions in the table at the end
 ADAPTERS = "adapters"  # the folder of adapters, with rank=
 _RUN = "run"  # the folder of the training, as long as it is not finished
-_RECIPE = 4  # of what is learned: what another version began is not resumed
+_RECIPE = 5  # of what is learned: what another version began is not resumed
 # Options that are on record, and that the same command must repeat to resume.
 _HOW = (
     *("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate"),
