@@ -138,7 +138,7 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
     """
     if sample:
         return SAMPLE_ROOT / IDIOLINK.name
-    if root == idioms.NAME:
+    if idioms.is_idioms(root):
         return idioms.idioms_folder()
     for named, source in ((root, IDIOLINK.setting), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if not named:

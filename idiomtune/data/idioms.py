@@ -15,6 +15,11 @@ TEXTS = Path(__file__).parent / NAME
 _USAGES = ("literal", "idiomatic", "simplification", "sense")
 
 
+def is_idioms(root: str | None) -> bool:
+    """Whether `data.root` or the like names this data set; a folder of that name here counts instead."""
+    return root == NAME and not is_folder(Path(NAME))
+
+
 def idioms_folder() -> Path:
     """The folder with `train` (319 expressions) and `val` (80), written into the cache at the first call."""
     files = sorted(TEXTS.iterdir())

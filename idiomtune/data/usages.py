@@ -10,7 +10,7 @@ from typing import Any
 
 from idiomtune.data import magpie
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
-from idiomtune.data.idioms import NAME
+from idiomtune.data.idioms import is_idioms
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.errors import DataMissingError
@@ -43,7 +43,9 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool 
             for name in available_splits(folder):
                 idioms |= {document.idiom for document in load_split(folder, name).documents}
     own = magpie.read_project_uses(idioms)
-    if whole and root == NAME:  # so that what is trained on the project's own data set is of CC0 data alone
+    if whole and is_idioms(
+        root
+    ):  # so that what is trained on the project's own data set is of CC0 data alone
         return own
     try:
         return magpie.read_magpie(files, idioms) + own

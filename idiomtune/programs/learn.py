@@ -160,12 +160,14 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     if path is not None and not is_file(path):
         raise UserError("there is no such file", option="corpus", file=path)
     corpus = [] if path is None else [text for text, *_ in read_texts(str(path), "corpus")]
-    source = Path(resolve_model_path(settings.model.path))
+    teaching = None if settings.teacher is None else model_settings_of(settings.teacher)
+    models = [settings.model] if teaching is None else [settings.model, teaching]
+    sources = [Path(resolve_model_path(model.path)) for model in models]
     facts = {
         "recipe": _RECIPE,
         "model": settings.model.path,
         "options": settings.model.model_dump(exclude={"path", "about", "tokens_per_forward"}),
-        "weights": fingerprints(sorted(source.rglob("*.safetensors"))) if source.is_dir() else {},
+        "weights": fingerprints(file for path in sources for file in sorted(path.rglob("*.safetensors"))),
         "glossary": glossary.describe(),
         "corpus": None if path is None else fingerprint(path),
         **{name: getattr(settings, name) for name in _HOW},
@@ -185,8 +187,12 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     transformer: Any = encoder.transformer  # a static model has none, and raises
-    teaching = None if settings.teacher is None else model_settings_of(settings.teacher)
     teacher = encoder if teaching is None else build_encoder(teaching, placement)
+    if teacher.dimension != encoder.dimension:
+        problem = (
+            f"its embeddings have {teacher.dimension} dimensions, those of the model {encoder.dimension}"
+        )
+        raise UserError(problem, option="teacher")
     trained = teacher.meanings  # what the model was trained to read
     if trained is not None:
         log.info(

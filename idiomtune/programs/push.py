@@ -1,7 +1,7 @@
 """`idiomtune push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
 
 from idiomtune.config import ExploreSettings, PushSettings
-from idiomtune.data.idioms import NAME, idioms_folder
+from idiomtune.data.idioms import idioms_folder, is_idioms
 from idiomtune.data.names import WRITTEN
 from idiomtune.io.files import is_file, user_path, write_text
 from idiomtune.io.outputs import reserved_output
@@ -31,7 +31,7 @@ def push(settings: PushSettings) -> list[str | None]:
     )
     from idiomtune.programs.explore import page_without_server
 
-    if settings.checkpoint == NAME:
+    if is_idioms(settings.checkpoint):
         settings = settings.model_copy(update={"checkpoint": str(idioms_folder())})
     is_data = is_file(user_path(settings.checkpoint, "checkpoint") / WRITTEN)
     models = [] if settings.repo_id is None else [(collect_data if is_data else collect_model)(settings)]

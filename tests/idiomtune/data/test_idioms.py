@@ -13,8 +13,8 @@ import pytest
 
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.config.command_line import rewrite_arguments
-from idiomtune.data.idiolink import available_splits, load_split
-from idiomtune.data.idioms import TEXTS, idioms_folder
+from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
+from idiomtune.data.idioms import TEXTS, idioms_folder, is_idioms
 from idiomtune.data.magpie import MORE_USES, NEUTRAL, PROJECT_USES, project_sentences
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.errors import UserError
@@ -89,8 +89,8 @@ def test_own_sentences_serve_every_line_of_english() -> None:
     sentences = project_sentences()
     english = read_glossary([GLOSSARIES / "english.tsv"]).senses
     index = ExpressionIndex(english)
-    found = Counter(name for text in sentences for *_, name in index.find(text))
-    assert len([name for name in english if found[name] >= 3]) > 0.97 * len(english)
+    counts = Counter(name for text in sentences for *_, name in index.find(text))
+    assert len([name for name in english if counts[name] >= 3]) > 0.97 * len(english)
     neutral = NEUTRAL.read_text("utf-8").splitlines()
     assert len(set(neutral)) == len(neutral) == 2000
     assert sum(bool(index.find(text)) for text in neutral) < 20
@@ -124,6 +124,14 @@ def test_an_idiom_in_two_splits_is_refused_in_whichever_folder(tmp_path: Path) -
     twice = settings_of("data=idioms", "data.also=idioms")
     with pytest.raises(UserError, match="own_train"):
         twice.objective.build(twice)
+
+
+def test_a_folder_of_its_name_counts_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_idioms("idioms")
+    (tmp_path / "idioms").mkdir()
+    with pytest.raises(UserError, match="no IdioLink split"):
+        idiolink_root("idioms", sample=False)
 
 
 def test_it_can_be_pushed_by_name(capsys: pytest.CaptureFixture[str]) -> None:

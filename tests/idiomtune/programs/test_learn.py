@@ -163,6 +163,20 @@ def test_a_teacher_that_is_the_model_itself_changes_nothing(into_weights: Learn,
     assert cards[1].license is None  # the teacher's is not known
 
 
+def test_a_teacher_of_another_width_is_refused(into_weights: Learn, minilm_path: str) -> None:
+    with pytest.raises(UserError, match="384") as error:
+        into_weights("taught", teacher=minilm_path)
+    assert error.value.option == "teacher"
+
+
+def test_weights_of_goals_are_those_of_their_mean() -> None:
+    weights, embeddings = torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    objective = goals.GoalObjective(
+        [Request("a"), Request("b")], torch.eye(2), batch_size=2, seed=0, weights=weights
+    )
+    assert objective.loss(embeddings, objective.batch(0, [0, 1])).loss.item() == pytest.approx(3 / 4)
+
+
 def test_interpolation_saves_a_share_of_what_was_learned(into_weights: Learn, tiny_path: Path) -> None:
     folders = [tiny_path, into_weights("whole"), into_weights("half", interpolation=0.5)]
     before, whole, half = (load_file(folder / "model.safetensors") for folder in folders)

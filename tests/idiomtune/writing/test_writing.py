@@ -103,9 +103,9 @@ def test_uses_are_sentences_to_learn_from(chat: ChatServer) -> None:
         list(EXPRESSIONS)[:4], 8
     )
     assert {body["model"] for body in chat.bodies} == {"author"}  # no judge, no queries
-    asked = len(chat.bodies)
+    num_questions = len(chat.bodies)
     run(parse(["uses", "mine.tsv", *options]))
-    assert len(chat.bodies) == asked
+    assert len(chat.bodies) == num_questions
     assert "24 texts" not in run(parse(["uses", "mine.tsv", *options, "dry_run=true"]))
 
 
@@ -253,6 +253,9 @@ def test_answers_cut_off_within_the_reasoning_end_the_run_early(reply: Any, chat
     chat.reply, chat.finish_reason = lambda _: reply, "length"
     refused(lambda: write(chat, "concurrency=2"), "answer_tokens=8000")
     assert 3 <= len(chat.bodies) <= 5
+    chat.bodies.clear()
+    refused(lambda: write(chat, "concurrency=1", "output=alone"), "answer_tokens=8000")
+    assert len(chat.bodies) == 3  # none is begun after the answer that ends the run
 
 
 def test_an_answer_in_place_of_the_reasoning_is_read_and_told(
