@@ -26,6 +26,7 @@ from idiomtune.config.sections import (
     RetainSettings,
     TrackingSettings,
     TrainerSettings,
+    model_settings_of,
 )
 from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.options import Count, Dimensions, Factor, Names, Ratio, Section, Text, as_list
@@ -291,6 +292,8 @@ class LearnSettings(Section):
     device: Literal["auto", "cpu", "cuda", "mps"]
 
     def problems(self) -> Iterator[str]:
+        if self.teacher is not None:
+            model_settings_of(self.teacher)  # reported now if there is no such model
         if not self.glossary and not self.remove:
             yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
         if self.into == "weights" and self.remove:

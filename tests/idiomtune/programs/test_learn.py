@@ -169,6 +169,11 @@ def test_a_teacher_of_another_width_is_refused(into_weights: Learn, minilm_path:
     assert error.value.option == "teacher"
 
 
+def test_a_teacher_that_does_not_exist_is_named_at_once(into_weights: Learn) -> None:
+    with pytest.raises(UserError, match="nothing_here"):
+        into_weights("taught", teacher="nothing_here")
+
+
 def test_weights_of_goals_are_those_of_their_mean() -> None:
     weights, embeddings = torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     objective = goals.GoalObjective(
