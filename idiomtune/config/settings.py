@@ -292,8 +292,10 @@ class LearnSettings(Section):
     device: Literal["auto", "cpu", "cuda", "mps"]
 
     def problems(self) -> Iterator[str]:
-        if self.teacher is not None:
-            model_settings_of(self.teacher)  # reported now if there is no such model
+        try:
+            _ = self.teacher and model_settings_of(self.teacher)
+        except ValueError as error:
+            yield f"teacher: {error}"
         if not self.glossary and not self.remove:
             yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
         if self.into == "weights" and self.remove:

@@ -170,7 +170,7 @@ def test_a_teacher_of_another_width_is_refused(into_weights: Learn, minilm_path:
 
 
 def test_a_teacher_that_does_not_exist_is_named_at_once(into_weights: Learn) -> None:
-    with pytest.raises(UserError, match="nothing_here"):
+    with pytest.raises(UserError, match="teacher: nothing_here"):
         into_weights("taught", teacher="nothing_here")
 
 
