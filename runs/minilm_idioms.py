@@ -44,10 +44,10 @@ def main(folder: str = "checkpoints/minilm_idioms") -> None:
         output=Path(folder) / "learned",
         rank=32,
         learning_rate=2e-3,
-        epochs=3,
+        epochs=6,
     )
     file = "adapter_model.safetensors"
-    adapters = Path(folder) / "learned" / "adapters"
+    adapters = Path(folder) / "learned" / "adapter"
     tensors = {name: tensor.half() for name, tensor in load_file(adapters / file).items()}
     save_file(tensors, SHIPPED / file)
     config = (adapters / "adapter_config.json").read_text(encoding="utf-8")

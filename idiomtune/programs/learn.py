@@ -61,7 +61,7 @@ from idiomtune.reports.tables import Table, print_table
 from idiomtune.requests import Request
 from idiomtune.training.interrupts import explaining_errors
 from idiomtune.training.loop import train_loop
-from idiomtune.training.regularization import TrainedModel
+from idiomtune.training.regularization import ADAPTER, TrainedModel
 from idiomtune.training.resume import start_or_resume
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training
@@ -77,14 +77,14 @@ _DEFAULTS = {
     "tokens": {"sentences": 16, "steps": 30, "learning_rate": 0.01},
     "weights": {"sentences": 64, "learning_rate": 4e-4},
 }
+_MIN_SENTENCES = 8  # into weights: an expression with fewer gets neutral ones
 _MIN_NEUTRAL = 200  # texts without an expression that are trained on with fewer sentences
 _ENOUGH = 2000  # texts without an expression, which count for a third of the loss
 _HELD_OUT = 200  # texts without an expression that are not trained on, to measure how far others move
 _COMMON = 0.02  # share of ordinary sentences that have a word, or some, which are then no expression
 _NUM_SHOWN = 10  # expressions in the table at the end
-ADAPTERS = "adapters"  # the folder of adapters, with rank=
 _RUN = "run"  # the folder of the training, as long as it is not finished
-_RECIPE = 5  # of what is learned: what another version began is not resumed
+_RECIPE = 6  # of what is learned: what another version began is not resumed
 # Options that are on record, and that the same command must repeat to resume.
 _HOW = (
     *("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate"),
@@ -209,7 +209,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
     # ---- sentences, what they should embed as, and the training
     is_whole = settings.into == "weights"
-    carriers = find_sentences(glossary, [*corpus, *ordinary] if is_whole else corpus, settings.sentences or 0)
+    searched, num_frames = ([*corpus, *ordinary], _MIN_SENTENCES) if is_whole else (corpus, len(NEUTRAL))
+    carriers = find_sentences(glossary, searched, settings.sentences or 0, num_frames)
     counts = dict.fromkeys(glossary.senses, 0)
     for carrier in carriers:
         counts[carrier.expression] += carrier.is_found
@@ -224,12 +225,18 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
         own = [*ordinary, *map(meanings.meaning, glossary.senses)]
         neutral, unseen = _others(corpus, own, meanings, num_neutral) if is_whole else ([], [])
+        kept = {*ordinary}
+        neutral.sort(key=lambda request: request.text in kept)
+        num_moved = sum(request.text not in kept for request in neutral)
         log.info("the model that reads the glossary embeds %d sentences", len(carriers))
         with torch.no_grad(), placement.autocast():
             goals = targets(teacher, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
-            if neutral:
-                goals = torch.cat([goals, normalize(encoder(neutral).float(), dim=1)])  # (N, D)
+            # Those of the corpus, and meanings, lie among what is learned, so they follow the teacher, too.
+            bare = teacher.reading(None)
+            for source, texts in ((bare, neutral[:num_moved]), (encoder, neutral[num_moved:])):
+                if texts:
+                    goals = torch.cat([goals, normalize(source(texts).float(), dim=1)])  # (N, D)
         uses = teacher.reading(meanings).find([carrier.text for carrier in carriers])
         literal_uses = {(use.text, use.span) for use in uses if use.usage < 0.5}  # none without a gate
         usages = ["literal" if (i, c.span) in literal_uses else "idiomatic" for i, c in enumerate(carriers)]
@@ -241,7 +248,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         trainer = _trainer(settings, requests + neutral)
         weights = torch.ones(len(goals))
-        weights[len(requests) :] = max(1.0, len(requests) / max(1, 2 * len(neutral)))  # a third of the loss
+        weights[len(requests) :] = len(requests) / max(1, 2 * len(neutral))  # a third of the loss
         objective = GoalObjective(
             requests + neutral, goals, batch_size=trainer.batch_size, seed=0, weights=weights
         )
@@ -256,7 +263,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     with model.exported_weights():
         encoder.save(folder, overwrite=True)
     if model.adapters is not None:
-        model.adapters.save(folder / ADAPTERS)
+        model.adapters.save(folder / ADAPTER)
     write_json(folder / LEARNED, facts | record | {"code": code_version()})
     card = learned_card(
         settings.model.model_dump(),
@@ -318,8 +325,10 @@ def _weigh(encoder: Encoder, meanings: Meanings, trained: Meanings | None, model
 # ------------------------------------------------------------------ sentences and what they should embed as
 
 
-def find_sentences(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> list[TemplateSentence]:
-    """Sentences to learn each expression from: the corpus' first, then neutral ones."""
+def find_sentences(
+    glossary: Glossary, corpus: Sequence[str], num_sentences: int, num_filled: int = len(NEUTRAL)
+) -> list[TemplateSentence]:
+    """Sentences to learn each expression from: the corpus' first, then neutral ones up to `num_filled`."""
     carriers: dict[str, list[TemplateSentence]] = {name: [] for name in glossary.senses}
     meanings = glossary.meanings()
     for text in dict.fromkeys(corpus):
@@ -327,7 +336,7 @@ def find_sentences(glossary: Glossary, corpus: Sequence[str], num_sentences: int
             if len(carriers[name]) < num_sentences:
                 carriers[name].append(TemplateSentence(text, (start, end), name, is_found=True))
     for name, group in carriers.items():
-        for frame in NEUTRAL[: max(0, min(num_sentences, len(NEUTRAL)) - len(group))]:
+        for frame in NEUTRAL[: max(0, min(num_sentences, num_filled) - len(group))]:
             text = frame.format(name)
             span = find_expression(text, name)
             assert span is not None

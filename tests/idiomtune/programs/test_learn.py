@@ -193,7 +193,7 @@ def test_adapters_are_saved_beside_the_model(into_weights: Learn, tiny_path: Pat
     folder = into_weights("learned", rank=2)
     assert load_file(folder / "model.safetensors").keys() == load_file(tiny_path / "model.safetensors").keys()
     texts = [WITH[0], WITHOUT[0]]
-    adapted, merged = (loaded(path).encode(texts) for path in (folder / "adapters", folder))
+    adapted, merged = (loaded(path).encode(texts) for path in (folder / "adapter", folder))
     torch.testing.assert_close(adapted, merged, atol=1e-5, rtol=0)
     assert not torch.allclose(merged, loaded(tiny_path).encode(texts), atol=1e-3)
 
