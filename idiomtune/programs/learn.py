@@ -248,7 +248,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         trainer = _trainer(settings, requests + neutral)
         weights = torch.ones(len(goals))
-        weights[len(requests) :] = len(requests) / max(1, 2 * len(neutral))  # a third of the loss
+        weights[len(requests) :] = max(1.0, len(requests) / max(1, 2 * len(neutral)))  # a third of the loss
         objective = GoalObjective(
             requests + neutral, goals, batch_size=trainer.batch_size, seed=0, weights=weights
         )
