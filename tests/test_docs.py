@@ -369,8 +369,7 @@ def test_snippets_of_python(tmp_path: Path) -> None:
 
 def test_the_model_that_knows_is_a_plain_folder(in_folder: Path) -> None:
     (names,) = run_snippets("docs/knowledge.md", in_folder)
-    meant, dropped = names["similarity"][0]
-    assert meant > dropped
+    assert names["similarity"][0].tolist() == pytest.approx([0.8570, 0.5392], abs=0.005)
     assert (in_folder / "models" / "minilm_idioms" / "modules.json").is_file()
 
 

@@ -225,9 +225,9 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
         own = [*ordinary, *map(meanings.meaning, glossary.senses)]
         neutral, unseen = _others(corpus, own, meanings, num_neutral) if is_whole else ([], [])
-        kept = {*ordinary}
-        neutral.sort(key=lambda request: request.text in kept)
-        num_moved = sum(request.text not in kept for request in neutral)
+        project = {*ordinary}
+        neutral.sort(key=lambda request: request.text in project)
+        num_moved = sum(request.text not in project for request in neutral)
         log.info("the model that reads the glossary embeds %d sentences", len(carriers))
         with torch.no_grad(), placement.autocast():
             goals = targets(teacher, carriers, meanings, literal)
