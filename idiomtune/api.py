@@ -133,7 +133,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     Returns:
         The new model, which is in `output`.
 
-    >>> model = it.learn("minilm", {"miss the boat": "be too late"}, output="models/mine", epochs=4)
+    >>> model = it.learn("minilm", {"miss the boat": "be too late"}, output="models/mine", epochs=8)
     >>> near, far = model.similarity("He missed the boat.", ["He was too late.", "He saw the boat."])[0]
     >>> assert near > far
     """
