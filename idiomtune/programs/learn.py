@@ -220,6 +220,9 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     model = TrainedModel(encoder)
     if carriers:
         _log_sentences(counts)
+        if is_whole and min(counts.values()) < max(_CURVE):
+            curve = ", ".join(f"{score} % with {number}" for number, score in _CURVE.items())
+            log.info("sentences of an expression count: R-Precision was %s (docs/results/idioms.md)", curve)
         # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
@@ -362,9 +365,6 @@ def _log_sentences(counts: Mapping[str, int]) -> None:
     """Log how many sentences each expression has, the fewest first."""
     fewest = sorted(counts, key=lambda name: counts[name])
     log.info("sentences: %s", list_names([f"{name} {counts[name]}" for name in fewest], _NUM_SHOWN))
-    if counts[fewest[0]] < max(_CURVE):
-        curve = ", ".join(f"{score} % with {number}" for number, score in _CURVE.items())
-        log.info("sentences of an expression count: R-Precision was %s (minilm, 80 expressions)", curve)
     if absent := [name for name in fewest if not counts[name]]:
         message = (
             "learned from neutral sentences alone (%r), so add literal and idiomatic ones to corpus=: %s"

@@ -163,6 +163,37 @@ def test_a_teacher_that_is_the_model_itself_changes_nothing(into_weights: Learn,
     assert cards[1].license is None  # the teacher's is not known
 
 
+def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
+    into_weights: Learn, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = into_weights("teacher")
+    trained: dict[str, torch.Tensor] = {}
+
+    def objective(requests: list[Request], rows: torch.Tensor, **options: Any) -> goals.GoalObjective:
+        trained.update((r.text, row) for r, row in zip(requests, rows, strict=True) if r.span is None)
+        return goals.GoalObjective(requests, rows, **options)
+
+    some = [text for text in recipe.project_sentences() if "knot" not in text][:150]
+    monkeypatch.setattr(recipe, "project_sentences", lambda: some)
+    monkeypatch.setattr(recipe, "_HELD_OUT", 10)
+    monkeypatch.setattr(recipe, "GoalObjective", objective)
+    into_weights("taught", teacher=teacher, epochs=1)
+    ordinary = [text for text in some if text in trained]
+    assert len(ordinary) > 100
+    before, after = loaded(tiny_path), loaded(teacher)
+    assert not torch.allclose(before.encode(ordinary), after.encode(ordinary), atol=1e-2)
+    for model, texts in ((after, [*WITHOUT, ROWS["tie the knot"]]), (before, ordinary)):
+        expected = torch.nn.functional.normalize(model.encode(texts), dim=1)
+        torch.testing.assert_close(torch.stack([trained[t] for t in texts]), expected, atol=1e-4, rtol=0)
+
+
+def test_frames_fill_up_to_a_number_of_sentences(knot: Path) -> None:
+    glossary = read_glossary([knot])
+    for num_filled, num_frames in ((8, 8 - len(WITH)), (2, 0)):
+        carriers = find_sentences(glossary, WITH, 64, num_filled)
+        assert sum(not carrier.is_found for carrier in carriers) == num_frames
+
+
 def test_a_teacher_of_another_width_is_refused(into_weights: Learn, minilm_path: str) -> None:
     with pytest.raises(UserError, match="384") as error:
         into_weights("taught", teacher=minilm_path)
