@@ -72,7 +72,7 @@ _LITERAL = 0.3  # unless a gate, or a model trained with meanings after expressi
 _PART = 128  # texts of a micro-step into tokens, whose steps are of all texts
 _BATCH_SIZE = 64  # embeddings of a step into weights
 _SCORE_EVERY = 10  # steps, or an epoch if that is longer
-_EPOCHS, _MIN_STEPS = 4, 100  # into weights: from few sentences more epochs, until there are these steps
+_EPOCHS, _MIN_STEPS = 4, 150  # into weights: from few sentences more epochs, until there are these steps
 _DEFAULTS = {
     "tokens": {"sentences": 16, "steps": 30, "learning_rate": 0.01},
     "weights": {"sentences": 64, "learning_rate": 4e-4},

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune.config import LearnSettings, ModelSettings, check
+from idiomtune.data.magpie import project_sentences
 from idiomtune.data.semeval2022 import read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.encoder import device
@@ -173,7 +174,7 @@ def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
         trained.update((r.text, row) for r, row in zip(requests, rows, strict=True) if r.span is None)
         return goals.GoalObjective(requests, rows, **options)
 
-    some = [text for text in recipe.project_sentences() if "knot" not in text][:150]
+    some = [text for text in project_sentences() if "knot" not in text][:150]
     monkeypatch.setattr(recipe, "project_sentences", lambda: some)
     monkeypatch.setattr(recipe, "_HELD_OUT", 10)
     monkeypatch.setattr(recipe, "GoalObjective", objective)

@@ -72,7 +72,7 @@ def assert_updated(training: Training, before: Weights, gradients: Weights) -> N
 
 @torch.no_grad()
 def assert_derivative(training: Training, norm: float) -> None:
-    """The gradient is that of the step's loss, by differences: along itself, and in a random direction."""
+    """The gradient is that of the step's loss, by differences: along itself, and randomly uphill."""
     state, objective = training.state, training.objective
     micro_batches = objective.epoch_steps(state.epoch, training.trainer.accumulation)[state.step_in_epoch]
     num_anchors = sum(map(len, micro_batches))
@@ -92,8 +92,14 @@ def assert_derivative(training: Training, norm: float) -> None:
         return total
 
     draw = torch.Generator().manual_seed(0)
-    # Rows of tokens that the step does not read, or does not train, would hide the rest.
-    random = [torch.randn(g.shape, generator=draw) * ((g != 0) | (not g.any())) for g in gradient]
+    # Uphill in each number: a slope of mixed signs would drown in the loss's rounding. Tensors without a
+    # gradient move, too; rows of tokens that the step does not read would hide the rest.
+    random = [
+        torch.randn(g.shape, generator=draw).abs() * g.sign()
+        if g.any()
+        else torch.randn(g.shape, generator=draw)
+        for g in gradient
+    ]
     for direction in (gradient, random):
         length = math.sqrt(sum(float(d.square().sum()) for d in direction))
         unit = [d / length for d in direction]
