@@ -201,19 +201,19 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
 
 
 @run_alone
-def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
+def push(run: Run | str | Path, repo_id: str, **options: Any) -> str | None:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 
     >>> it.push(run, "me/idioms", dry_run=True)                        # shows what would be pushed
 
     Returns:
-        The addresses of the commits; None for a dry run's.
+        The address of the commit; None for a dry run.
     """
     from idiomtune.programs.run import run_program
 
     values = {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options}
-    addresses: list[str | None] = run_program("push", (), _in_memory(values))
-    return addresses
+    address: str | None = run_program("push", (), _in_memory(values))
+    return address
 
 
 @run_alone
@@ -564,7 +564,7 @@ class Run(_Shown, os.PathLike[str]):
         """Finish an interrupted run, or train a finished one on, as `trainer={"max_epochs": 9}`."""
         return resume(self, *overrides, **options)
 
-    def push(self, repo_id: str, **options: Any) -> list[str | None]:
+    def push(self, repo_id: str, **options: Any) -> str | None:
         """Publish the best checkpoint, see :func:`push`."""
         return push(self, repo_id, **options)
 

@@ -27,7 +27,6 @@ class Repository:
     """One repository: branch → path → content."""
 
     private: bool = False
-    sdk: str | None = None  # of a Space
     branches: dict[str, dict[str, bytes]] = field(
         default_factory=lambda: {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
     )
@@ -65,7 +64,7 @@ class FakeHub:
 
     url: str = ""  # what HF_ENDPOINT is set to
     users: dict[str, str] = field(default_factory=dict)  # token → name
-    repositories: dict[str, Repository] = field(default_factory=dict)  # a/b, spaces/a/b, datasets/a/b
+    repositories: dict[str, Repository] = field(default_factory=dict)  # a/b, datasets/a/b
     objects: dict[str, bytes] = field(default_factory=dict)  # uploaded completely, by their SHA-256
     failures: list[Failure] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)  # `METHOD /path` of each so far
@@ -138,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.create(json.loads(body))
             case ["api", "models", owner, name, *rest]:
                 self.repository(f"{owner}/{name}", rest, body)
-            case ["api", "spaces" | "datasets" as kind, owner, name, *rest]:
-                self.repository(f"{kind}/{owner}/{name}", rest, body)
+            case ["api", "datasets", owner, name, *rest]:
+                self.repository(f"datasets/{owner}/{name}", rest, body)
             case [*_, "info", "lfs", "objects", "batch"]:
                 objects = json.loads(body)["objects"]
                 for missing in (object_ for object_ in objects if object_["oid"] not in self.hub.objects):
@@ -157,13 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.missing("EntryNotFound")
 
     def create(self, asked: dict[str, Any]) -> None:
-        kind = {"space": "spaces/", "dataset": "datasets/"}.get(asked.get("type", ""), "")
+        kind = "datasets/" if asked.get("type") == "dataset" else ""
         repo_id = f"{kind}{asked.get('organization') or self.user}/{asked['name']}"
         if not self.may_write(repo_id):
             self.answer(403, {"error": "no rights"})
         else:
             is_private = asked.get("visibility") == "private"
-            self.hub.repositories[repo_id] = Repository(is_private, asked.get("sdk"))
+            self.hub.repositories[repo_id] = Repository(is_private)
             self.answer(200, {"url": f"{self.hub.url}/{repo_id}"})
 
     def repository(self, repo_id: str, rest: list[str], body: bytes) -> None:

@@ -95,7 +95,6 @@ DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "glossary columns": (lambda v, _: it.glossary(BOAT, "out.tsv", columns=v), "columns", "None"),
     "push run": (lambda v, _: it.push(v, "me/model", dry_run=True), "run", ""),
     "push repo_id": (lambda v, _: it.push("no/such", v, dry_run=True), "repo_id", ""),
-    "push corpus": (lambda v, _: it.push("a/b", space="c/d", corpus=v, dry_run=True), "corpus", "None"),
     "report runs": (lambda v, _: it.report(v), "runs", ""),
     "report against": (lambda v, m: it.report(m, against=v), "against", "None empty-list nothing"),
     "report output": (lambda v, m: it.report(m, output=v), "output", "None"),

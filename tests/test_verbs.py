@@ -102,7 +102,7 @@ def test_a_run_is_resumed_evaluated_and_judged(options: list[str]) -> None:
     assert "idiolink" in it.report(again).path.read_text()
     page = it.explore(again, corpus=["He broke the ice.", "The ice broke."], device="cpu")
     assert "<iframe" in page._repr_html_()
-    assert again.push("me/idioms", dry_run=True, license="mit", allow_sample=True) == [None]
+    assert again.push("me/idioms", dry_run=True, license="mit", allow_sample=True) is None
 
 
 def test_a_page_of_models_shows_itself_and_replaces_no_file(tiny_path: Path) -> None:

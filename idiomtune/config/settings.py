@@ -376,29 +376,14 @@ class HubSettings(_Target):
 
 class PushSettings(_Target):
     checkpoint: Annotated[str, require("checkpoint=<run folder>")]
-    repo_id: RepositoryName | None
-    space: RepositoryName | None
-    corpus: str | None
-    texts_license: Annotated[str, AfterValidator(_is_identifier)] | None
+    repo_id: Annotated[RepositoryName, require("repo_id=<user/name>")]
     revision: Annotated[str, AfterValidator(_is_branch)] | None
     examples: list[str] | None
     dry_run: bool
 
     def problems(self) -> Iterator[str]:
-        if self.repo_id is None and self.space is None:
-            yield "repo_id=<user/name> is needed, or space=<user/name> for only the page"
         if self.examples is not None and len(self.examples) < 2:
             yield "examples: the page compares a sentence with others: give two sentences or more"
-        of_model = {"license": self.license, "revision": self.revision, "examples": self.examples}
-        if self.repo_id is None and (
-            model_options := [name for name, value in of_model.items() if value is not None]
-        ):
-            yield (
-                f"{', '.join(model_options)}: of the model, which is not pushed without repo_id=<user/name>. "
-                "The licence of a Space's texts is texts_license="
-            )
-        if self.space is None and (self.corpus, self.texts_license) != (None, None):
-            yield "corpus and texts_license are of a Space: give its name too, space=<user/name>"
 
 
 # Settings of `idiomtune explore`.
@@ -433,7 +418,6 @@ class ExploreSettings(Section):
         trust_remote_code: run the Python code that comes with the models.
         output: the file to write instead of serving the page.
         overwrite: replaces the file `output`.
-        name: of the models, in the page's title; "" = what `models` names.
         port: None = 8765, or any that is free.
     """
 
@@ -449,7 +433,6 @@ class ExploreSettings(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     output: OutputPath | None = None
     overwrite: bool = False
-    name: str = ""
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
 
 

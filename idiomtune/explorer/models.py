@@ -74,7 +74,7 @@ def explorer_of(options: ExploreSettings) -> tuple[Explorer, str]:
                 model.settings, encoder, {corpus.name: (text.text for text in corpus.documents)}
             )
             embedded.append(SearchedModel.embedding(model.name, model.about, encoder, corpus))
-    name = options.name or " and ".join(dict.fromkeys(Path(name).name for name in options.models))
+    name = " and ".join(dict.fromkeys(Path(name).name for name in options.models))
     return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
 
 

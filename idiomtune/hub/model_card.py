@@ -24,7 +24,7 @@ from huggingface_hub import (
     metadata_load,
 )
 
-from idiomtune.data.names import IDIOLINK, MAGPIE
+from idiomtune.data.names import MAGPIE
 from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark_type, dataset_types, objective_types, score_declaration
@@ -154,19 +154,6 @@ def _own_data(options: Sequence[Any]) -> list[LicensedSource]:
     files = dict.fromkeys(Path(shown_path(location)).name for location in local)
     sources = [LicensedSource(f"the user's own data ({', '.join(files)})")] if files else []
     return sources + [LicensedSource(repo, None, repo) for repo in on_hub]
-
-
-def shown_texts(config: Mapping[str, Any], corpus: str | None) -> list[LicensedSource]:
-    """The sources of the texts that `idiomtune explore` shows of a run: `corpus`, or what it was scored on.
-
-    The licence of a corpus of the user's own is unknown.
-    """
-    if corpus is not None:
-        return [_SAMPLE if corpus == "sample" else LicensedSource(Path(corpus).name)]
-    data = config["data"]
-    if own := data.get("val") or data.get("train"):
-        return _own_data([own])
-    return _datasets(IDIOLINK.name, config)
 
 
 def common_licence(sources: Sequence[LicensedSource]) -> str | None:

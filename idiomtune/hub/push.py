@@ -1,4 +1,4 @@
-"""Pushing a checkpoint or a Space to the Hugging Face Hub: its files, its permission, one commit."""
+"""Pushing a checkpoint or a data set to the Hugging Face Hub: its files, its permission, one commit."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ from idiomtune.hub.model_card import (
     common_licence,
     describe_scores,
     eval_result_files,
-    glossary_sources,
     model_card,
     shortened_paths,
-    shown_texts,
     sources_of,
 )
 from idiomtune.io.files import find_links, fingerprint, list_names, printable, read_json, read_text, user_path
@@ -41,11 +39,6 @@ from idiomtune.version import __version__
 
 log = logging.getLogger(__name__)
 
-_CARD = """---
-{metadata}---
-
-What models find for the queries of {corpus}: open the page, and choose a query. {note}Made with idiomtune.
-"""
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
 
 _PICKLE = re.compile(r".+\.(bin|pt|pth|pkl|pickle|ckpt)")
@@ -73,21 +66,18 @@ _ADVICE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """A model or data set that is pushed, or a static Space, whose page and README are written later.
+    """A model or data set that is pushed.
 
     Attributes:
         folder: of the files.
         files: path in the repository → a file, or its content; README.md is the card.
-        licence: of the model, or of a Space's texts; None if it is not known.
+        licence: None if it is not known.
         problems: why this cannot be pushed yet, each with what to do.
         message: of the commit.
         left_out: files of the folder that do not belong to a model: logs, data.
-        model: the folder of the run, or of one of its checkpoints, that a Space shows.
-        metadata: what the Hub reads of a Space's README, apart from its title.
-        note: on whose texts a Space shows, for its README.
     """
 
-    kind: Literal["model", "dataset", "space"] = "model"
+    kind: Literal["model", "dataset"] = "model"
     repo_id: str
     branch: str = "main"
     folder: Path
@@ -96,9 +86,6 @@ class Upload:
     problems: list[str]
     message: str
     left_out: list[str] = field(default_factory=list)
-    model: Path = Path()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
 
     @property
     def card(self) -> str:
@@ -127,7 +114,6 @@ def collect_model(settings: PushSettings) -> Upload:
         UserError: if there is no such checkpoint, it is damaged or has no scores, the run has not ended, or
             a file is not safetensors, or too large.
     """
-    assert settings.repo_id is not None  # else no model is pushed
     run, folder, record, saved = _check_finished(settings.checkpoint)
     scores = _scores(run, folder)
     models, left_out = _model_files(run, folder, saved)
@@ -168,7 +154,6 @@ def collect_data(settings: PushSettings) -> Upload:
     Raises:
         UserError: if it is none.
     """
-    assert settings.repo_id is not None  # else no data set is pushed
     folder = user_path(settings.checkpoint, "checkpoint")
     record = read_json(folder / WRITTEN)
     if not isinstance(record, dict) or "licence" not in record:
@@ -200,56 +185,6 @@ def collect_data(settings: PushSettings) -> Upload:
             {path.name for path in folder.glob("[!.]*")} - {name.split("/")[0] for name in files}
         ),
     )
-
-
-def collect_space(settings: PushSettings) -> Upload:
-    """The page next to a model, and the problems of publishing it.
-
-    Raises:
-        UserError: if there is no such run, it has not ended, or its model is damaged.
-    """
-    assert settings.space is not None  # else no page is pushed
-    run, model, record, _ = _check_finished(settings.checkpoint)
-    config, folder = read_config(run), run / "space"
-    # Meanings that the model reads are on the page, too.
-    sources = [*shown_texts(config, settings.corpus), *glossary_sources(record.get("glossary"))]
-    licence = settings.texts_license or common_licence(sources)
-    problem = (
-        f"the Space shows texts whose licence is not known here: {'; '.join(map(str, sources))}. If they "
-        "may be published, give it with texts_license=<identifier>; else show others, as corpus=sample"
-    )
-    metadata = {
-        "license": licence,
-        "models": [settings.repo_id] if settings.repo_id else None,
-        "datasets": [source.repo_id for source in sources if source.repo_id],
-    }
-    links = [
-        f"[{s.name}](https://huggingface.co/datasets/{s.repo_id})" if s.repo_id else s.name for s in sources
-    ]
-    return Upload(
-        kind="space",
-        repo_id=settings.space,
-        folder=folder,
-        files={name: folder / name for name in ("index.html", "README.md")},
-        licence=licence,
-        problems=_problems(config, settings, "" if licence else problem),
-        message=f"page of {model.name} of {record['experiment']}, seed {record['seed']}",
-        model=run if model.name == "best" else model,
-        metadata={name: value for name, value in metadata.items() if value},
-        note=f"The texts are from {', '.join(links)}" + (f" ({licence})." if licence else "."),
-    )
-
-
-def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
-    """The README.md of a static Space.
-
-    Args:
-        metadata: what the Hub reads next to the title, such as a licence.
-        note: a sentence on the texts.
-    """
-    facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
-    front = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
-    return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
 
 
 def _problems(config: Mapping[str, Any], settings: PushSettings, licence: str) -> list[str]:
@@ -425,8 +360,7 @@ def send(upload: Upload, settings: PushSettings) -> str | None:
 def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None) -> None:
     """Push from a training run. A failure is logged with instructions; the run continues."""
     options = hub.model_dump(exclude={"push"}) | {"checkpoint": str(checkpoint), "revision": revision}
-    others = dict.fromkeys(("examples", "space", "corpus", "texts_license"))
-    settings: PushSettings = check(PushSettings, {**options, **others, "dry_run": False})
+    settings: PushSettings = check(PushSettings, {**options, "examples": None, "dry_run": False})
     try:
         upload = collect_model(settings)
         refuse_files(upload.folder, upload.files)
@@ -456,9 +390,8 @@ def _show(upload: Upload, settings: PushSettings) -> None:
     for problem in upload.problems:
         print(f"Before this can be pushed: {problem}\n")
     sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in upload.contents().items()}
-    target = f"the Space {upload.repo_id}" if upload.kind == "space" else upload.repo_id
     visibility = "private" if settings.private else "public"
-    print(printable(f"{upload.folder} would be pushed to {target}, {upload.branch}"))
+    print(printable(f"{upload.folder} would be pushed to {upload.repo_id}, {upload.branch}"))
     print(f"(dry run: the Hub was not contacted; a new repository would be {visibility})\n")
     lines = [(f"{size:,}", name) for name, size in sizes.items()]
     for size, name in [*lines, *(("left out", name) for name in upload.left_out)]:
@@ -521,8 +454,7 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
     try:
         info: Any = api.repo_info(**target)
     except RepositoryNotFoundError:
-        sdk = "static" if upload.kind == "space" else None
-        api.create_repo(**target, private=settings.private, space_sdk=sdk)
+        api.create_repo(**target, private=settings.private)
     else:
         if settings.private and info.private is False:
             raise UserError(

@@ -43,15 +43,17 @@ def explore(options: ExploreSettings) -> None:
     Raises:
         UserError: for everything that the user can fix.
     """
+    # Heavy: after the command line is checked.
+    from idiomtune.explorer.models import explorer_of, find_models
+    from idiomtune.explorer.server import bound_socket, check_can_serve, page, serve
+
     log_to_stderr()
     if options.output is not None:
         with reserved_output("output", options.output, overwrite=options.overwrite) as file:
-            write_text(file, page_without_server(options)[0])
+            explorer, title = explorer_of(options)
+            write_text(file, page(explorer, title, live=False))
         print(printable(str(options.output)))
     else:
-        from idiomtune.explorer.models import explorer_of, find_models
-        from idiomtune.explorer.server import bound_socket, check_can_serve, page, serve
-
         for name in options.models:  # a typo is reported before a package that is missing
             find_models(name, trust_remote_code=options.trust_remote_code)
         check_can_serve()
@@ -60,27 +62,13 @@ def explore(options: ExploreSettings) -> None:
             serve(explorer, page(explorer, title, live=True), listening)
 
 
-def page_without_server(options: ExploreSettings) -> tuple[str, str, str]:
-    """The page as one file, its title, and the name of its corpus.
-
-    Raises:
-        UserError: for everything that the user can fix.
-    """
-    # Heavy: after the outputs are known to be free.
-    from idiomtune.explorer.models import explorer_of
-    from idiomtune.explorer.server import page
-
-    explorer, title = explorer_of(options)
-    return page(explorer, title, live=False), title, explorer.corpus.name
-
-
 def parse(arguments: Sequence[str]) -> ExploreSettings:
     """The command line, checked.
 
     Raises:
         UserError: for an unknown option or a value that it cannot have, or if no model is named.
     """
-    names = [name for name in ExploreSettings.model_fields if name not in ("models", "name")]
+    names = [name for name in ExploreSettings.model_fields if name != "models"]
     models, values_of = names_and_options(arguments, names)
     if not models:
         raise UserError("give a run folder or a model (see --help)")

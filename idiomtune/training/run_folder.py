@@ -49,7 +49,7 @@ _REPLACED = re.compile(
     r"|config\.yaml|error\.log|report\.html"
 )
 _WRITTEN = re.compile(
-    r"(\.hydra|wandb|tensorboard|space|predictions|\.(step_\d+|best)(_old)?)/.+|plots/[^/]+\.png"
+    r"(\.hydra|wandb|tensorboard|predictions|\.(step_\d+|best)(_old)?)/.+|plots/[^/]+\.png"
     r"|per_query(_baseline)?/[^/]+\.jsonl|(run|scores|baseline|nonfinite_batch|wandb)\.json|metrics\.jsonl"
     r"|config\.yaml|(train|error)\.log|(report|explore)\.html|table\.(md|csv|tex)|published\.md|\.lock"
     r"|(.+/)?\.[^/]+\.partial(/.+)?"

@@ -27,10 +27,9 @@ from idiomtune.hub.model_card import (
     base_model,
     common_licence,
     glossary_sources,
-    shown_texts,
     training_data,
 )
-from idiomtune.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
+from idiomtune.hub.push import MANIFEST, collect_model, push_or_warn
 from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
 from idiomtune.programs.push import push as publish
 from tests.chat_server import chat_server
@@ -91,8 +90,7 @@ def asked(checkpoint: Path, **options: Any) -> PushSettings:
 
 
 def push(checkpoint: Path, **options: Any) -> str | None:
-    (address,) = publish(asked(checkpoint, **options))
-    return address
+    return publish(asked(checkpoint, **options))
 
 
 def configured(run: Path, *, sample: bool = False, **sections: dict[str, Any]) -> None:
@@ -285,57 +283,6 @@ def test_no_file_with_a_secret_is_published(
     assert not hub.repositories
 
 
-# ---- a page beside it
-
-SPACE = "me/found"
-
-
-def test_the_page_is_shown_and_pushed_beside_the_model(
-    finished: Path, hub: FakeHub, tmp_path: Path, capsys: Captured, monkeypatch: Patch
-) -> None:
-    publish(asked(finished, repo_id=None, space=SPACE, license=None, dry_run=True, allow_sample=False))
-    said, page = capsys.readouterr().out, finished / "space" / "index.html"
-    assert re.search(rf"^ *{page.stat().st_size:,}  index.html$", said, flags=re.MULTILINE)
-    for part in (str(page.parent), SPACE, "allow_sample=true", "licence: apache-2.0", "sdk: static"):
-        assert part in said
-    html = page.read_text(encoding="utf-8")
-    assert not [folder for folder in (finished, tmp_path, SAMPLE_ROOT) if str(folder.parent) in html]
-    assert not hub.requests
-    with monkeypatch.context() as patched:
-        patched.setenv("SOME_SECRET", "<!doctype html>")  # on the page: the model is kept back too
-        refused(lambda: publish(asked(finished, space=SPACE)), "index.html", "SOME_SECRET")
-    assert not hub.repositories
-    addresses = publish(asked(finished, space=SPACE))
-    bare = [str(address).partition("/commit/")[0] for address in addresses]
-    assert bare == [f"{hub.url}/{REPO}", f"{hub.url}/spaces/{SPACE}"]
-    assert "model.safetensors" in hub.repositories[REPO].main
-    stored = hub.repositories[f"spaces/{SPACE}"]
-    assert (stored.private, stored.sdk) == (True, "static")
-    assert stored.main.keys() - {".gitattributes"} == {"index.html", "README.md", MANIFEST}
-    facts = yaml.safe_load(stored.main["README.md"].decode().split("---\n")[1])
-    expected = {"title": "idioms on the sample, val", "sdk": "static", "pinned": False}
-    assert facts == expected | {"license": "apache-2.0", "models": [REPO]}
-
-
-def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
-    finished: Path, hub: FakeHub, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr("idiomtune.programs.explore.page_without_server", None)
-    options = {"space": SPACE, "corpus": "/home/me/mails.txt", "license": None, "allow_sample": False}
-    said = str(refused(lambda: publish(asked(finished, **options)), "mails.txt", "texts_license="))
-    assert " license=" in said
-    assert said.count("allow_sample=true") == 1  # once for both
-    assert "/home/me" not in said
-    assert not hub.requests
-    licensed = asked(finished, space=SPACE, corpus="mails.txt", texts_license="cc-by-4.0")
-    assert not collect_space(licensed).problems
-    recorded(finished, glossary={"files": ["mine.tsv"]})
-    assert "mine.tsv" in collect_space(asked(finished, space=SPACE)).problems[0]
-    recorded(finished, status="interrupted")
-    page_alone = asked(finished, repo_id=None, space=SPACE, license=None)
-    refused(lambda: publish(page_alone), "interrupted")
-
-
 # ---- what goes wrong
 
 
@@ -483,10 +430,7 @@ def test_a_password_in_the_hubs_address_is_not_shown(
 def test_options_are_checked(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"repo_id": "idioms"}, "repo_id"),
-        ({"repo_id": None}, "space=<user/name>"),
-        ({"space": "page"}, "space"),
-        ({"repo_id": None, "space": SPACE, "revision": "v2"}, "license, revision"),
-        ({"corpus": "sample"}, "space=<user/name>"),
+        ({"repo_id": None}, "repo_id=<user/name>"),
         ({"revision": "a..b"}, "revision"),
         ({"revision": "0" * 40}, "revision"),
         ({"license": "My own"}, "license"),
@@ -508,7 +452,7 @@ def test_the_strictest_licence_counts() -> None:
         assert common_licence([LicensedSource("", licence) for licence in licences]) == common
 
 
-def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
+def test_whose_models_glossaries_and_data_are(tmp_path: Path) -> None:
     """Licences are the Hub's identifiers, or not known."""
     config = composed("config")
     minilm = "sentence-transformers/all-MiniLM-L6-v2"
@@ -522,19 +466,15 @@ def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
         sources = glossary_sources({"files": ["mine.tsv"], "licences": ["CC0-1.0"], **facts})
         assert sources[-1] == LicensedSource("the glossary mine.tsv", licence)
     sample = LicensedSource("the project's own sample data", "apache-2.0")
-    idiolink = LicensedSource("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")
     joint = training_data(composed("config", "+experiment=joint"))
     assert [source.name for source in joint] == ["IdioLink", "SemEval-2022 Task 2B"]
     assert training_data(composed("config", "+experiment=joint", "data=sample")) == [sample]
-    for corpus, option, source in (
-        (None, "seed=1", idiolink),
-        ("/my/texts.txt", "seed=1", LicensedSource("texts.txt", None)),
-        (None, "data.train=[/my/own.csv]", LicensedSource("the user's own data (own.csv)", None)),
-        ("sample", "seed=1", sample),
-        (None, "data=sample", sample),
-        (None, "data.root=/my/idioms", LicensedSource("the idioms in idioms", None)),
+    for *options, source in (
+        ("+experiment=idiolink_ft", LicensedSource("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")),
+        ("+experiment=idiolink_ft", "data.root=/my/ones", LicensedSource("the idioms in ones", None)),
+        ("+experiment=own", "data.train=[/my/own.csv]", LicensedSource("the user's own data (own.csv)")),
     ):
-        assert shown_texts(composed("config", option), corpus) == [source]
+        assert training_data(composed("config", *options)) == [source]
 
 
 def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path) -> None:

@@ -598,7 +598,7 @@ def test_a_data_set_is_pushed_with_its_licence(chat: ChatServer) -> None:
 
 
 def _push_options() -> dict[str, Any]:
-    options = dict.fromkeys(("space", "corpus", "texts_license", "revision", "examples", "license"))
+    options = dict.fromkeys(("revision", "examples", "license"))
     return {**options, **dict.fromkeys(("overwrite", "allow_sample", "dry_run"), False), "private": True}
 
 
