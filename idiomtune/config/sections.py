@@ -165,7 +165,6 @@ class ModelSettings(Section):
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
     glossary_form: Literal["beside", "in_place"] | None
     glossary_gate: bool | None
-    glossary_brief: bool | None
     glossary_dropout: Ratio
     about: ModelFacts | None
 

@@ -270,8 +270,6 @@ class EvaluateSettings(Common):
 class LearnedModel(ModelSettings):
     """The section `model` of `idiomtune learn`, whose glossary options apply to the learned `glossary=`."""
 
-    glossary_brief: Annotated[bool, BeforeValidator(lambda value: False if value is None else value)]
-
 
 class LearnSettings(Section):
     model: LearnedModel

@@ -41,21 +41,14 @@ def choose_meanings(
 def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | None:
     own = None if model.glossary == [] else encoder.meanings
     glossary = None if is_saved and own else named_glossary(model)
-    options = {name: getattr(model, f"glossary_{name}") for name in ("brief", "form", "gate", "dropout")}
-    was_brief = own is not None and own.about.get("brief", False)
-    brief = was_brief if options["brief"] is None else options["brief"]
+    options = {name: getattr(model, f"glossary_{name}") for name in ("form", "gate", "dropout")}
     files = sorted(own.about.get("sums", {}).values()) if own else []
-    is_own = own is not None and (
-        glossary is None or (brief == was_brief and files == sorted(glossary.describe()["sums"].values()))
-    )
-    if not is_saved and not isinstance(model, LearnedModel) and (is_own or glossary is None):
-        needs_file = [name for name in options if options[name]]
-        if is_own:
-            needs_file = ["brief"] * (brief != was_brief)
-        if needs_file:
-            option = f"model.glossary_{needs_file[0]}={str(options[needs_file[0]]).lower()}"
-            raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
+    is_own = own is not None and (glossary is None or files == sorted(glossary.describe()["sums"].values()))
     if own is None and glossary is None:
+        named = [name for name in options if options[name]]
+        if named and not is_saved and not isinstance(model, LearnedModel):
+            option = f"model.glossary_{named[0]}={str(options[named[0]]).lower()}"
+            raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
         return None
     meanings = (own or Meanings({})).override(form=options["form"], dropout=options["dropout"])
     if options["gate"] is False:
@@ -68,7 +61,7 @@ def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> M
         )
     if is_own or glossary is None:
         return meanings
-    chosen = glossary.meanings(brief=brief)
+    chosen = glossary.meanings()
     if own is not None and not chosen.senses.keys() >= own.senses.keys():
         names = ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions"
         log.info("glossary: it replaces the model's own (%s); name both to have both read", names)

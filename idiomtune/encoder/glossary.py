@@ -313,17 +313,9 @@ class Glossary(NamedTuple):
         optional = {"sources": sources, "licences": licences, "without_licence": without_licence}
         return facts | {name: value for name, value in optional.items() if value}
 
-    def meanings(self, *, brief: bool | None = False) -> Meanings:
-        """The :class:`Meanings` for an encoder.
-
-        Args:
-            brief: of each meaning only its :func:`first_clause`.
-        """
-        senses, about = self.senses, self.describe()
-        if brief:
-            senses = {name: list(dict.fromkeys(map(first_clause, texts))) for name, texts in senses.items()}
-            about["brief"] = True
-        return Meanings(senses, about=about, forms=self.forms)
+    def meanings(self) -> Meanings:
+        """The :class:`Meanings` for an encoder."""
+        return Meanings(self.senses, about=self.describe(), forms=self.forms)
 
 
 def first_clause(meaning: str) -> str:

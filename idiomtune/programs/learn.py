@@ -202,7 +202,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         )
     encoder.meanings = teacher.meanings = None
     _drop_tokens(encoder, settings.remove, glossary)
-    meanings = glossary.meanings(brief=settings.model.glossary_brief)
+    meanings = glossary.meanings()
     if settings.into == "weights":
         meanings = _weigh(teacher, meanings, trained, settings.model)
     in_place = meanings.gate is None and (trained is None or trained.form == "in_place")

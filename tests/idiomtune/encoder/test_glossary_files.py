@@ -108,15 +108,12 @@ def test_the_first_clause_of_a_definition() -> None:
         assert first_clause(meaning) == first
 
 
-def test_meanings_are_of_one_line_and_if_brief_of_one_clause(tmp_path: Path) -> None:
+def test_meanings_are_of_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = ({"expression": "tie  the knot", "meaning": f"get\n married; {m}\u202e"} for m in ("wed", "unite"))
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     glossary = read_glossary([path])
     assert glossary.senses == {"tie the knot": ["get married; wed", "get married; unite"]}
-    meanings = glossary.meanings(brief=True)
-    assert meanings.senses == {"tie the knot": ["get married"]}
-    assert meanings.about["brief"]
 
 
 def test_published_tables_serve_as_they_are(tmp_path: Path) -> None:

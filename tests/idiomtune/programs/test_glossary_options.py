@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder
@@ -37,10 +37,10 @@ def other(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
-    """A checkpoint with brief meanings."""
-    encoder = built(tiny_path, f"glossary={glossary}", "glossary_brief=true")
+    """A checkpoint with meanings."""
+    encoder = built(tiny_path, f"glossary={glossary}")
     meanings = meanings_of(encoder)
-    assert meanings.senses["break the ice"] == ["make people relax"]
+    assert meanings.senses["break the ice"] == [PAIRS["break the ice"]]
     as_trained = meanings.senses | {"odd one": ["as it was trained"]}  # unlike the file
     encoder.meanings = meanings.override(senses=as_trained)
     encoder.save(tmp_path / "trained")
@@ -62,7 +62,7 @@ def senses(path: Path, *options: str) -> dict[str, list[str]]:
     return meanings_of(built(path, *options)).senses
 
 
-@pytest.mark.parametrize("options", [[], ["glossary_brief=true"], ["glossary_dropout=0.5"]])
+@pytest.mark.parametrize("options", [[], ["glossary_dropout=0.5"]])
 def test_a_checkpoint_has_its_meanings_of_the_same_file(
     trained: Path, glossary: Path, tmp_path: Path, options: list[str]
 ) -> None:
@@ -74,17 +74,12 @@ def test_a_checkpoint_has_its_meanings_of_the_same_file(
 
 def test_options_that_ask_for_other_meanings_are_followed(trained: Path, glossary: Path, other: Path) -> None:
     """Of another glossary as the checkpoint was trained to read one."""
-    whole = senses(trained, f"glossary={glossary}", "glossary_brief=false")
-    assert whole["break the ice"] == [PAIRS["break the ice"]]
-    assert senses(trained, f"glossary={other}")["tie the knot"] == ["get married"]
+    assert senses(trained, f"glossary={other}")["tie the knot"] == ["get married; bind"]
 
 
-def test_options_without_a_glossary_are_refused(tiny_path: Path, trained: Path) -> None:
-    """Of a checkpoint with meanings, those that need the file they are from."""
-    options = ["brief=true", "form=in_place", "gate=true", "dropout=0.25"]
-    cases = [*((tiny_path, f"glossary_{option}") for option in options), (trained, "glossary_brief=false")]
-    for case in cases:
-        refused(lambda case=case: built(*case), f"model.{case[1]}", "model.glossary=")  # type: ignore[misc]
+def test_options_without_a_glossary_are_refused(tiny_path: Path) -> None:
+    for option in ("glossary_form=in_place", "glossary_gate=true", "glossary_dropout=0.25"):
+        refused(lambda option=option: built(tiny_path, option), f"model.{option}", "model.glossary=")  # type: ignore[misc]
 
 
 def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path, tmp_path: Path) -> None:
@@ -134,9 +129,3 @@ def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None
     assert "miss the boat" not in str(error)
     built(tiny_path, *in_place, expressions=("miss the boat",))
     built(tiny_path, *in_place[:1], expressions=("break the ice",))
-
-
-@pytest.mark.parametrize(("given", "is_brief"), [("null", False), ("true", True)])
-def test_whole_meanings_are_learnt_unless_brief_ones_are_asked_for(given: str, is_brief: bool) -> None:
-    settings = check(LearnSettings, composed("learn", "glossary=a.tsv", f"model.glossary_brief={given}"))
-    assert settings.model.glossary_brief is is_brief
