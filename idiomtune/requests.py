@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["query", "document"]
-Pooling = Literal["sentence", "span", "usage_terms", "meaning"]
+Pooling = Literal["sentence", "span", "usage_terms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,6 @@ class Request:
             `span`: the mean of the last layer's tokens that overlap the span (late chunking).
             `usage_terms`: no embedding; the row's first two columns are the gate's terms for the span
             (:meth:`idiomtune.encoder.glossary.UsageClassifier.terms`).
-            `meaning`: the sentence, moved to the meaning as far as the gate finds an idiomatic use;
-            for comparison with texts without the expression, such as captions.
         with_meanings: False: a model with a glossary reads this text without meanings.
         view: requests with equal text and view share a forward pass, and so its dropout.
     """

@@ -34,10 +34,6 @@ LEARNS = [
     ("labelled", ""),
     ("grouped", "data.columns={label:label}"),
     ("pairs", "retain.lora.rank=4 trainer.learning_rate=1e-3"),
-    (
-        "pairs",
-        f"{INFONCE}.in_batch=none retain.distillation=1 retain.teacher={{tiny}} retain.teacher_texts=all",
-    ),
 ]
 SOUND = [
     *LEARNS,

@@ -21,12 +21,12 @@ from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
 from idiomtune.errors import UserError
-from idiomtune.requests import Pooling, Request
+from idiomtune.requests import Request
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-AdmireMode = Literal["caption", "caption_span", "caption_meaning"]
+AdmireMode = Literal["caption", "caption_span"]
 MAJORITY = "majority"  # the mode of a classifier that always gives the split's most frequent sense
 GOLD_SENSE = "gold_sense"  # appended to an experts mode: items go to their expert by the gold sense
 _RANK_METRICS = ("top1_accuracy", "rank_difference", "ndcg@5")
@@ -246,8 +246,7 @@ class AdmireBenchmark:
 def _item_request(item: Item, mode: AdmireMode) -> Request:
     if mode == "caption_span" and item.span is not None:
         return Request(item.sentence, item.span, role="query", pooling="span")
-    pooling: Pooling = "meaning" if mode == "caption_meaning" else "sentence"
-    return Request(item.sentence, role="query", pooling=pooling)
+    return Request(item.sentence, role="query")
 
 
 def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:

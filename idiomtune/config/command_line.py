@@ -42,7 +42,6 @@ PATHS = (
     "resume",
     "model.path",
     "model.glossary",
-    "retain.teacher",
     "output",
     "per_query",
     "predictions",

@@ -234,7 +234,6 @@ class TrainerSettings(Section):
     dropout_masks: Literal["bytes", "torch"]
     memory_check: Literal["stop", "warn", "off"]
     matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
-    matryoshka_weights: list[Weight] | None
     monitor: Names
     patience: Count | None
     min_delta: Weight
@@ -249,16 +248,6 @@ class TrainerSettings(Section):
                 "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
                 "one of them"
             )
-        weights, dimensions = self.matryoshka_weights, self.matryoshka
-        if weights is not None and dimensions is None:
-            yield "matryoshka_weights has nothing to weigh without matryoshka=[<dimensions>]"
-        elif weights is not None and dimensions is not None and len(weights) != 1 + len(dimensions):
-            yield (
-                f"matryoshka_weights has {len(weights)} numbers, but needs {1 + len(dimensions)}: "
-                f"the full embedding's, then one for each of matryoshka={dimensions}"
-            )
-        if weights is not None and not any(weights):
-            yield "matryoshka_weights: with all weights 0 there is no loss"
         if self.batch_size % self.accumulation:
             yield (
                 f"batch_size={self.batch_size} cannot be cut into accumulation={self.accumulation} "
@@ -276,27 +265,15 @@ class LoraSettings(Section):
 class RetainSettings(Section):
     interpolation: Ratio
     distillation: Weight
-    teacher: Text | None
-    teacher_texts: Literal["plain", "all"]
     lora: LoraSettings
 
     def problems(self) -> Iterator[str]:
-        if self.teacher is not None and not self.distillation:
-            yield f"teacher={self.teacher} is followed with the weight distillation=, which is 0"
-        if self.teacher is None and self.teacher_texts == "all":
-            yield "teacher_texts=all is for a teacher: held to the base model, nothing is learned"
-        self.teacher_model  # noqa: B018  reported now if there is no such model
         if self.lora.rank is not None and self.interpolation != 1.0:
             yield (
                 f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
                 "adapters in best/ would not be those of its model; limit what adapters change by lora.rank "
                 "and lora.alpha"
             )
-
-    @property
-    def teacher_model(self) -> ModelSettings | None:
-        """The settings of the teacher; None = the base model."""
-        return None if self.teacher is None else model_settings_of(self.teacher)
 
     @property
     def moves_back(self) -> bool:

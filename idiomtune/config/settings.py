@@ -206,9 +206,11 @@ class TrainSettings(Common):
             )
         if self.overwrite and self.run_dir is not None:
             folder = user_path(self.run_dir, "run_dir").resolve()
-            for option, path in (("model.path", self.model.path), ("retain.teacher", self.retain.teacher)):
-                if path is not None and folder in user_path(path, option).resolve().parents:
-                    yield f"overwrite=true would remove {option}={path}: name another folder with run_dir="
+            if folder in user_path(self.model.path, "model.path").resolve().parents:
+                yield (
+                    f"overwrite=true would remove model.path={self.model.path}: name another folder with "
+                    "run_dir="
+                )
         trained = self.objective.fold_split
         if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
             yield ABOUT_FOLDS

@@ -126,23 +126,16 @@ class GatedRequests:
     """
 
     def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
-        # Of the pooling `meaning` the sentence is embedded, and what is mixed with it.
-        self.requests = [
-            replace(request, pooling="sentence") if request.pooling == "meaning" else request
-            for request in requests
-        ]
+        self.requests = list(requests)
         self._num_asked = len(requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
         self._is_named: list[bool] = []  # of these: only names, without meanings
-        self._is_meaning: list[bool] = []  # of these: the pooling is `meaning`
         meanings = reader.meanings
         if meanings is None or meanings.gate is None or not is_on:
             return
         self._gate, self._weight = meanings.gate, _WEIGHTS[meanings.form]
-        self.requests = [
-            replace(new, with_meanings=False) if meanings.form == "in_place" or new is not old else new
-            for old, new in zip(requests, self.requests, strict=True)
-        ]
+        if meanings.form == "in_place":
+            self.requests = [replace(request, with_meanings=False) for request in requests]
         readings = {
             row: kinds
             for row, request in enumerate(requests)
@@ -162,7 +155,6 @@ class GatedRequests:
                     [rows.setdefault(part, self._num_asked + len(rows)) for part in kind] for kind in kinds
                 ]
                 self._is_named.append(kinds[2][0].text == requests[row].text)  # no meaning replaces it
-                self._is_meaning.append(requests[row].pooling == "meaning")
         self.requests += rows
 
     def combine(self, rows: Tensor) -> Tensor:
@@ -187,9 +179,6 @@ class GatedRequests:
         meaning = normalize(inside + _EXPRESSION_SHARE * own, dim=1)
         mean = units.new_tensor(self._gate.mean) if self._gate.mean else None
         mixed = apply_gate(sentences, replaced, meaning, usage, self._weight, mean)
-        # For the pooling `meaning`, the sentence replaces the meaning as far as the use is literal.
-        meant = apply_gate(units[at], torch.zeros_like(own), own, usage, 1.0)
-        mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
         named = separate_usages(sentences, own, usage)
         mixed = torch.where(torch.tensor(self._is_named, device=rows.device)[:, None], named, mixed)  # (G, D)
         embeddings[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(embeddings.dtype)
@@ -218,8 +207,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     if is_span and (span := request.span) is not None:
         matches = [match for match in matches if match[0][0] < span[1] and span[0] < match[0][1]]
     # Where one of them has a meaning, that counts.
-    meant = [match for match in matches if meanings.senses[match[2]]]
-    matches = meant if request.pooling == "meaning" else meant or matches
+    matches = [match for match in matches if meanings.senses[match[2]]] or matches
     if not matches:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)

@@ -114,7 +114,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     objective = build_objective(settings, folder)
     check_remedies(settings.retain, objective)
     lacks_negatives = folder is None and mines_negatives(settings)
-    if not lacks_negatives and settings.retain.teacher is None:  # which teaches whatever the objective does
+    if not lacks_negatives:
         _check_can_learn(objective, settings.trainer)
     usages = gate_usages(settings, objective)
     benchmarks, not_scored = build_benchmarks(settings)

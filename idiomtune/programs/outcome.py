@@ -63,17 +63,17 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
     """Check and record the models that are loaded: gate, parity, weights that remedies need.
 
     Raises:
-        UserError: if the base model or the teacher of a resumed run has other weights than at its start.
+        UserError: if a remedy needs the base model of a resumed run, and it has other weights than then.
     """
     encoder, objective, record = retention.encoder, prepared.objective, context.run.record
-    for name, digest in (("base_weights", retention.base), ("teacher_weights", retention.teacher)):
-        if resumed and None not in (digest, record.get(name)) and digest != record[name]:
+    if retention.base is not None:
+        if resumed and record.get("base_weights", retention.base) != retention.base:
             raise UserError(
-                f"the {name.partition('_')[0]} model (model.path, retain.teacher) has other weights than "
-                "at the start of the run, and retain.* depends on them: restore it (on the Hub, a revision "
-                "names a commit), or start a new run without resume="
+                "the base model (model.path) has other weights than at the start of the run, and retain.* "
+                "depends on them: restore it (on the Hub, a revision names a commit), or start a new run "
+                "without resume="
             )
-        context.run.update(**({name: digest} if digest is not None else {}))
+        context.run.update(base_weights=retention.base)
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)

@@ -6,16 +6,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from idiomloss import distillation_loss, relational_distillation_loss
-from idiomtune.config import RetainSettings, TrainerSettings, TrainSettings
+from idiomloss import distillation_loss
+from idiomtune.config import RetainSettings, TrainSettings
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
@@ -52,7 +50,6 @@ class TrainedModel:
         adapters: of the encoder, if only they are trained; not together with interpolation.
         distillation: a term added to the objective's loss.
         base: digest of the base model's weights, for the run's record.
-        teacher: the same of the teacher's, where that is another model.
 
     References:
         Interpolation of base and tuned weights: Wortsman et al. 2022 (arXiv 2109.01903).
@@ -63,7 +60,6 @@ class TrainedModel:
     adapters: Adapters | None = None
     distillation: Distillation | None = None
     base: str | None = None
-    teacher: str | None = None
 
     def __post_init__(self) -> None:
         self._base_weights: dict[str, Tensor] = {}
@@ -71,7 +67,7 @@ class TrainedModel:
             self._base_weights = {name: p.detach().cpu().clone() for name, p in self._parameters()}
 
     def add_distillation(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The objective's loss plus the term that keeps some of the batch's rows near a teacher's.
+        """The objective's loss plus the term that keeps some of the batch's rows near the base model's.
 
         Args:
             embeddings: (R, D), row i for `batch.requests[i]`.
@@ -125,71 +121,40 @@ class TrainedModel:
         return [(name, p) for name, p in self.encoder.named_parameters() if p.requires_grad]
 
 
-TeacherTexts = Literal["plain", "all"]
-
-
 class Distillation:
-    """Keeps embeddings near those of a teacher: the base model, or another one.
-
-    Of a teacher with embeddings of the same width the student's follow the embeddings; of another one, the
-    cosines between the batch's texts.
+    """Keeps embeddings of whole sentences without an idiom near the base model's.
 
     Args:
-        teacher: it embeds all requests here, once, in evaluation mode and float32.
+        base: it embeds all requests here, once, in evaluation mode and float32.
         requests: every request that may be compared.
         weight: of the term, which is added to the objective's loss.
         processes: among which the requests are divided.
-        texts: which rows of a batch are compared: `plain` = those of whole sentences without an idiom.
     """
 
     def __init__(
         self,
-        teacher: Encoder,
+        base: Encoder,
         requests: Sequence[Request],
         weight: float,
         processes: Processes | None = None,
-        *,
-        texts: TeacherTexts = "plain",
     ) -> None:
         self.weight = weight
-        self._texts = texts
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
-        num_texts = len({teacher.prompts.render(request)[0] for request in distinct})
-        with evaluation_mode(teacher), progress_bar("embedding by the teacher", num_texts) as advance:
+        num_texts = len({base.prompts.render(request)[0] for request in distinct})
+        with evaluation_mode(base), progress_bar("embedding by the base model", num_texts) as advance:
             shared = processes or Processes()
-            self._embeddings = embed_all(teacher, distinct, shared, advance, with_gate=False).float()
-        message = "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)"
+            self._embeddings = embed_all(base, distinct, shared, advance, with_gate=False).float()
+        message = "distillation: %d embeddings of %d dimensions are kept in memory (%.1f MB)"
         log.info(message, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
 
     def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
-        """The distance of the batch's rows from the teacher's: a scalar, and the number of averaged values.
-
-        With embeddings of one width the mean over rows of 1 - cosine, else the mean over pairs of rows of the
-        squared difference of cosines.
-        """
+        """The mean over the batch's plain rows of 1 - cosine with the base model's, and their number."""
         device = embeddings.device
-        compared = batch.unmarked_rows if self._texts == "plain" else range(len(batch.requests))
-        rows = torch.tensor(compared, dtype=torch.long, device=device)  # (P,)
-        numbers = [self._numbers[batch.requests[row]] for row in compared]
-        teacher = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
-        if teacher.shape[1] == embeddings.shape[1]:
-            return distillation_loss(embeddings[rows], teacher), len(rows)
-        num_pairs = len(rows) * (len(rows) - 1) // 2
-        return relational_distillation_loss(embeddings[rows], teacher), num_pairs
-
-
-def compared_requests(
-    objective: Objective, trainer: TrainerSettings, texts: TeacherTexts
-) -> Sequence[Request]:
-    """Every request that a teacher embeds: the unmarked ones, or all of a run's batches."""
-    if texts == "plain":
-        return objective.unmarked_requests
-    epochs = range(trainer.max_epochs)
-    steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
-    trained = islice(steps, trainer.max_steps)
-    batches = (objective.batch(epoch, anchors) for epoch, step in trained for anchors in step)
-    return list(dict.fromkeys(request for batch in batches for request in batch.requests))
+        rows = torch.tensor(batch.unmarked_rows, dtype=torch.long, device=device)  # (P,)
+        numbers = [self._numbers[batch.requests[row]] for row in batch.unmarked_rows]
+        base = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, D)
+        return distillation_loss(embeddings[rows], base), len(rows)
 
 
 def check_remedies(retain: RetainSettings, objective: Objective) -> None:
@@ -202,12 +167,11 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
     if retain.lora.rank is not None:
         check_peft()
     shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
-    is_plain = retain.distillation > 0 and retain.teacher_texts == "plain"
-    if is_plain and not any(objective.batch(0, anchors).unmarked_rows for anchors in shards):
+    if retain.distillation and not any(objective.batch(0, anchors).unmarked_rows for anchors in shards):
         raise UserError(
             "retain.distillation: no batch of this objective embeds a whole sentence without an idiom, so "
-            "there is nothing to keep near the base model: set objective.document_mode=sentence, "
-            "retain.distillation=0, or with a teacher (retain.teacher) retain.teacher_texts=all"
+            "there is nothing to keep near the base model: set objective.document_mode=sentence, or "
+            "retain.distillation=0"
         )
 
 
@@ -225,7 +189,7 @@ def build_trained_model(
 
     Args:
         expressions: those that get idiom tokens; the base model then has these tokens, untrained.
-        processes: among which the texts that the base model or a teacher embeds are divided.
+        processes: among which the texts that the base model embeds are divided.
         untrained: the base model, if it is loaded already; not with a checkpoint or idiom tokens.
     """
     retain = settings.retain
@@ -237,20 +201,15 @@ def build_trained_model(
     if not retain.is_on:
         return TrainedModel(encoder)
     base = encoder.weights_digest()
-    distillation, adapters, teacher = None, None, None
+    distillation, adapters = None, None
     if retain.distillation:
-        follows = encoder
-        if retain.teacher_model is not None:
-            follows = build_encoder(retain.teacher_model, placement)
-            teacher = follows.weights_digest()
-        texts = retain.teacher_texts
-        requests = compared_requests(objective, settings.trainer, texts)
-        distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)
+        requests = objective.unmarked_requests
+        distillation = Distillation(encoder, requests, retain.distillation, processes)
     if checkpoint is not None and not retain.moves_back:
         encoder = build_encoder(model, placement, checkpoint)
     if retain.lora.rank is not None:
         adapters = Adapters(encoder, retain.lora, seed=seed, base_model=model.path)
-    retention = TrainedModel(encoder, retain.interpolation, adapters, distillation, base, teacher)
+    retention = TrainedModel(encoder, retain.interpolation, adapters, distillation, base)
     if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)
     return retention

@@ -178,8 +178,7 @@ class Training:
 
     def loss(self, rows: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of embeddings (R, D): the objective's, plus distillation and matryoshka terms."""
-        dimensions, weights = self.trainer.matryoshka or (), self.trainer.matryoshka_weights
-        result = matryoshka_loss(self.objective, rows, batch, dimensions, weights)
+        result = matryoshka_loss(self.objective, rows, batch, self.trainer.matryoshka or ())
         return self.retention.add_distillation(result, rows, batch)
 
     def reduce_and_clip(self) -> tuple[float, bool]:
@@ -239,7 +238,6 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         part, reason = result.part or "", batch.empty_because or reason
         step_log.add(result)
 
-    is_empty = is_empty and training.retention.teacher is None
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
     section = objective.parts[part].section if isinstance(objective, MixtureObjective) else "objective"
     reason = in_section(reason, section)

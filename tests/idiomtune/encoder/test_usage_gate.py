@@ -235,23 +235,6 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
     assert torch.allclose(normalize(named, dim=0), normalize(expected, dim=0), atol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["beside", "in_place"])
-def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, form: str) -> None:
-    """E + g (m - E); without a gate or an expression the sentence itself."""
-    meanings = with_gate(tiny, form=form).meanings
-    tiny.meanings = replace(meanings, senses={**SENSES, "nothing": []})
-    asked = [Request(text, pooling="meaning") for text in (ICE, "nothing")]
-    with torch.no_grad():
-        told, nothing = normalize(tiny(asked), dim=1)
-        usage = tiny.usage([ICE], "break the ice")[0]
-        tiny.meanings = None
-        sentence, meaning, other = normalize(tiny.encode([ICE, "make people relax", "nothing"]), dim=1)
-        assert torch.allclose(normalize(tiny(asked), dim=1)[0], sentence, atol=1e-6)
-    expected = normalize(sentence + usage * (meaning - sentence), dim=0)
-    assert torch.allclose(told, expected, atol=1e-5)
-    assert torch.allclose(nothing, other, atol=1e-6)
-
-
 NAME = "break the ice"
 TEXTS = [f"On day {day} {words}" for day in range(3) for words in ("she broke the ice.", "we broke the ice")]
 

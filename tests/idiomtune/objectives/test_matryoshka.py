@@ -44,15 +44,14 @@ def embeddings() -> Tensor:
     return torch.randn(8, 16, generator=torch.Generator().manual_seed(3)).requires_grad_()
 
 
-@pytest.mark.parametrize("given", [None, [1.0, 0.5, 0.25]])
-def test_it_is_the_mean_of_which_sentence_transformers_has_the_sum(given: list[float] | None) -> None:
+def test_it_is_the_mean_of_which_sentence_transformers_has_the_sum() -> None:
     """And of each size the loss is logged."""
     x, model = embeddings(), Given()
-    result = matryoshka_loss(Ranking(), x, BATCH, [8, 4], given)  # type: ignore[arg-type]
+    result = matryoshka_loss(Ranking(), x, BATCH, [8, 4])  # type: ignore[arg-type]
     inner = MultipleNegativesRankingLoss(model, scale=20.0)  # type: ignore[arg-type]
-    loss = MatryoshkaLoss(model, inner, [16, 8, 4], given)  # type: ignore[arg-type]
+    loss = MatryoshkaLoss(model, inner, [16, 8, 4])  # type: ignore[arg-type]
     features = [{"sentence_embedding": x[:4]}, {"sentence_embedding": x[4:]}]
-    assert_same(result.loss, loss(features, torch.empty(0)) / sum(given or [1, 1, 1]), x)
+    assert_same(result.loss, loss(features, torch.empty(0)) / 3, x)
     sizes = {f"loss/dim={n}": Mean(Ranking().loss(x[:, :n], BATCH).loss.item(), 4) for n in (8, 4)}
     assert (result.counts, result.means) == ({"anchors": 4.0}, {"mean": Mean(1.0, 4), **sizes})
     own = Ranking().loss(x, BATCH)

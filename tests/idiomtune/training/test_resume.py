@@ -32,7 +32,6 @@ from idiomtune.training.resume import (
 from tests.attempts import Attempt, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
-from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
     KEY,
     NO_CHECKS,
@@ -63,7 +62,6 @@ RESUMED: dict[str, dict[str, list[str]]] = {
         "adapters": [*DISTILLATION, "retain.lora.rank=4", "retain.lora.dropout=0.1"],
         "glossary": ["model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"],
     },
-    "taught_options": {"teacher": ["retain.teacher_texts=all", "eval.every=2"]},
     "triplet_options": {
         "tokens alone, groups in the file's order": [
             *("model.idiom_tokens=train", "model.idiom_tokens_start=random", "retain.distillation=0"),
@@ -74,12 +72,6 @@ RESUMED: dict[str, dict[str, list[str]]] = {
     "mixture_of_three": {"mixture": ["trainer.no_decay=[bias,norm]"]},
     "experts_options": {"experts, frozen encoder": ["eval.every=epoch", "trainer.freeze_encoder=true"]},
 }
-
-
-@pytest.fixture
-def taught_options(options: list[str], tmp_path: Path, minilm_path: str) -> list[str]:
-    teacher = tiny_sentence_transformer(tmp_path / "teacher", minilm_path, size=48)
-    return [*options, *DISTILLATION, f"retain.teacher='{teacher}'"]
 
 
 @pytest.fixture
@@ -313,21 +305,12 @@ def test_what_a_run_reads_may_be_moved_but_not_changed(
         resume(run, "trainer.max_steps=3")
 
 
-@pytest.mark.parametrize(
-    "remedy",
-    [
-        ["model.path={}"],
-        # Of the student's width; the run needs no plain sentences for it.
-        ["retain.teacher='{}'", "retain.teacher_texts=all", "objective.document_mode=span"],
-    ],
-    ids=["base", "teacher"],
-)
 def test_other_weights_under_the_same_name_are_refused(
-    tmp_path: Path, options: list[str], tiny: Encoder, remedy: list[str]
+    tmp_path: Path, options: list[str], tiny: Encoder
 ) -> None:
     """A remedy goes by them, and they are loaded again."""
     tiny.save(tmp_path / "model")
-    run_options = [*options, *DISTILLATION, *(option.format(tmp_path / "model") for option in remedy)]
+    run_options = [*options, *DISTILLATION, f"model.path={tmp_path / 'model'}"]
     train(tmp_path / "run", [*run_options, NO_CHECKS, "trainer.max_steps=1"])
     with torch.no_grad():
         next(tiny.parameters()).add_(0.1)

@@ -24,7 +24,6 @@ from idiomtune.io.runs import verify
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
 from idiomtune.requests import Request
 from idiomtune.training.regularization import Distillation, TrainedModel
-from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import WholeRun, composed, metrics, train, weights
 
 INTERPOLATION = ["retain.interpolation=0.7"]
@@ -108,32 +107,6 @@ def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
     for value, num in ((1.0, 1), (4.0, 2), (0.0, 0)):
         log.add(ObjectiveLoss(torch.zeros(()), {"n": 1.0}, {"distillation": Mean(value, num)}))
     assert log.values() == {"n": 3.0, "distillation": 3.0}
-
-
-def test_of_a_teacher_of_another_width_the_similarities_are_followed(
-    tiny: Encoder, tmp_path: Path, minilm_path: str
-) -> None:
-    """On every text of a batch, spans too, each as the teacher itself embeds it."""
-    wide = tiny_sentence_transformer(tmp_path, minilm_path, size=48)  # the student's embeddings have 32
-    teacher = Encoder.from_pretrained(wide, device="cpu")
-    requests = [Request("All was calm."), Request("He broke the ice.", (3, 16), pooling="span")]
-    requests.append(Request("Rain fell.", role="query"))
-    distillation = Distillation(teacher, requests, weight=0.5, texts="all")
-    batch = Batch(requests, ["a"], None, unmarked_rows=[0])
-    ours, theirs = tiny(requests), teacher(requests)
-    terms = [
-        (torch.cosine_similarity(ours[i], ours[j], 0) - torch.cosine_similarity(theirs[i], theirs[j], 0)) ** 2
-        for i, j in ((0, 1), (0, 2), (1, 2))
-    ]
-    expected = torch.stack(terms).mean()
-    assert expected.item() > 1e-4
-    torch.testing.assert_close(distillation.term(ours, batch)[0], expected)
-    result = TrainedModel(tiny, distillation=distillation).add_distillation(
-        ObjectiveLoss(ours.sum()), ours, batch
-    )
-    assert result.means["distillation"].num == 3  # pairs
-    plain = Distillation(teacher, requests[:1], weight=0.5)
-    assert plain.term(ours, batch)[0].item() == 0  # one text has no relations
 
 
 @pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
