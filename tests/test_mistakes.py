@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yaml import YAMLError
 
 import idiomtune.programs.explore
 import idiomtune.programs.gate
@@ -256,10 +255,6 @@ def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, caps
     printed = capsys.readouterr()
     assert f"{name} is damaged" in printed.out + printed.err or name == "run.json"
     assert "unexpected" not in printed.err
-    laughs = "a0: &a0 [x,x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1},*a{n - 1}]\n" for n in range(1, 40))
-    for bomb in (laughs, "a: &a [*a]\n"):
-        with pytest.raises(YAMLError, match="aliases"):
-            parse_yaml(bomb)
     assert parse_yaml("a: &a [1, 2]\nb: *a\n") == {"a": [1, 2], "b": [1, 2]}  # as safe_dump writes one list
     assert parse_yaml("{a: " * 50 + "1" + "}" * 50)
 

@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from hydra.errors import HydraException
 from pydantic_core import to_jsonable_python
-from yaml import MarkedYAMLError, YAMLError
+from yaml import YAMLError
 
 from idiomtune.config.compose import config_names, default_choices, literal, quote_value, unquote
 from idiomtune.declarations.benchmark import BenchmarkType
@@ -86,7 +86,6 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     if broken := next(filter(has_lone_surrogate, arguments), None):
         raise UserError(f"{broken!a}: is not UTF-8 text, so it cannot be recorded with the run")
     _refuse_dashes(arguments)
-    _check_config_folder(arguments)
     flags, options = _flags_and_options(arguments)
     options = _with_subject(options, program)
     _register_extensions(options, flags)
@@ -210,16 +209,6 @@ def _named_experiment(argument: str) -> str:
     except (OSError, TypeError, ValueError, YAMLError) as error:
         raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
     return f"+experiment={word(path.stem)}"
-
-
-def _check_config_folder(arguments: Sequence[str]) -> None:
-    """Refuse a folder of `--config-dir` with a file whose YAML aliases expand beyond memory."""
-    for path in (file for folder in _config_folders(arguments) for file in sorted(folder.rglob("*.yaml"))):
-        try:
-            with suppress(MarkedYAMLError):  # which Hydra reports if it reads the file
-                parse_yaml(path.read_text(encoding="utf-8", errors="replace"))
-        except (OSError, YAMLError) as error:
-            raise UserError(f"cannot be read: {error}", option="--config-dir", file=path) from None
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import re
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.encoder.static import StaticTokens, with_token_table
 from idiomtune.errors import UserError
 from idiomtune.io import cache
-from idiomtune.io.files import copy_file, fingerprint, is_file, is_folder, leads_out, one_line, user_path
+from idiomtune.io.files import fingerprint, is_file, is_folder, leads_out, one_line, user_path
 from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
 
@@ -185,7 +186,7 @@ def _with_adapter(folder: Path) -> Path:
                 raise KeyError(name)
         for part_folder, file in files.items():
             (target / part_folder).parent.mkdir(parents=True, exist_ok=True)
-            copy_file(file, target / part_folder)
+            shutil.copyfile(file, target / part_folder)
         save_file(weights, target / _WEIGHTS, {"format": "pt"})
 
     try:

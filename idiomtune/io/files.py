@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import tokenize
 import unicodedata
@@ -65,6 +64,15 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """As :func:`printable`, with line ends and tabs escaped too, for values within a message."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def flat(config: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
+    """Nested options as dotted ones; lists are values."""
+    options: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{above}{key}"
+        options |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return options
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -212,7 +220,6 @@ def code_version() -> dict[str, Any]:
     return version
 
 
-_COPY_BYTES = 2**26
 # What may be wrong with a path; any other OSError is one of the disk.
 UNREADABLE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -311,15 +318,6 @@ def seal(folder: Path) -> None:
         sync(Path(parent))
 
 
-def copy_file(source: str | Path, target: str | Path) -> None:
-    """Copy a file; file systems that support it (Btrfs, XFS) share the blocks."""
-    with Path(source).open("rb") as from_, Path(target).open("xb") as to:
-        with suppress(AttributeError, OSError):  # not between these file systems
-            while os.copy_file_range(from_.fileno(), to.fileno(), _COPY_BYTES):
-                pass
-        shutil.copyfileobj(from_, to)  # the rest
-
-
 def fingerprint(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
@@ -353,11 +351,7 @@ def find_links(folder: Path, *, excluding: Iterable[str] = ()) -> list[Path]:
         excluding: names of direct subfolders to skip.
     """
     skipped = {folder / name for name in excluding}
-    paths: list[Path] = []
-    for parent, folders, names in os.walk(folder):  # which, unlike rglob, passes over what vanishes
-        paths += [Path(parent, name) for name in (*folders, *names)]
-        folders[:] = [name for name in folders if Path(parent, name) not in skipped]
-    return [path for path in paths if path.is_symlink()]
+    return [path for path in folder.rglob("*") if path.is_symlink() and not skipped & {*path.parents}]
 
 
 S = TypeVar("S")
@@ -365,7 +359,7 @@ T = TypeVar("T")
 
 _MAX_PROBLEMS_SHOWN = 5
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is many times as fast
-_MAX_YAML_DEPTH, _MAX_YAML_REPEATED = 100, 10_000
+_MAX_YAML_DEPTH = 100
 
 
 def raise_problems(problems: Sequence[str], source: Path | str) -> None:
@@ -486,27 +480,14 @@ def parse_list(text: str) -> list[Any] | None:
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a YAML text, by `yaml.safe_load`.
+    """The content of a YAML text: plain values alone.
 
     Raises:
-        yaml.YAMLError: if it is not valid YAML, or is nested so deep that building it would end the process,
-            or aliases (`*name`) make it much larger than it is written, or endless.
+        yaml.YAMLError: if it is not valid YAML, or is nested so deep that building it would end the process.
     """
-    repeated, sizes = 0, dict[str | None, int]()  # values that aliases repeat; of each anchor
-    within: list[tuple[str | None, int]] = [(None, 0)]  # each list or mapping, and the values so far
+    depth = 0
     for event in yaml.parse(text, _YAML_LOADER):
-        size = 0
-        if isinstance(event, yaml.CollectionStartEvent):
-            within.append((event.anchor, 1))
-        elif isinstance(event, yaml.AliasEvent):
-            size = sizes.get(event.anchor, _MAX_YAML_REPEATED)  # within itself it has none yet
-            repeated += size
-        elif isinstance(event, yaml.ScalarEvent):
-            size = sizes[event.anchor] = 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = within.pop()
-            sizes[anchor] = size
-        within[-1] = within[-1][0], within[-1][1] + size
-        if len(within) > _MAX_YAML_DEPTH or repeated >= _MAX_YAML_REPEATED:
-            raise yaml.YAMLError("nested too deep, or aliases (*name) repeat too much: write the values out")
-    return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_YAML_DEPTH:
+            raise yaml.YAMLError("nested too deep")
+    return yaml.load(text, _YAML_LOADER)

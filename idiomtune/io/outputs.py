@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import free_name, list_names, seal, sync
+from idiomtune.io.files import free_name, seal, sync
 
 LOCK = ".lock"
+_NEW, _REPLACED = "new", "replaced"  # in the hidden folder
 _MAX_VANISHED = 10  # times that a folder may vanish between being made and locked
 
 
@@ -88,54 +88,42 @@ def reserved_output(
 
     Raises:
         TakenError: if another process is working on the output.
-        UserError: if something is there already, `.<name>.partial` has something else, or the output cannot
-            be written.
+        UserError: if something is there already, or the output cannot be written.
         MovedError: if something else was put there meanwhile. It stays, and the output gets the first free
             name of `<name>-2`, `<name>-3`, …
     """
     target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
-    work = target.parent / f".{target.name}.partial"
-    new_folder, name = work / "new", f"{option}={path}"
-    new, replaced, destination = new_folder / target.name, new_folder / f"{target.name}.replaced", target
+    work, name = target.parent / f".{target.name}.partial", f"{option}={path}"
+    new, destination = work / _NEW / target.name, target
     moved: MovedError | None = None
-    present, own_names = (
-        _names(work),
-        {LOCK, *resumed},
-    )  # `new` is ours beside a lock, which is removed after it
-    parts = {target.name, replaced.name, f".{target.name}.partial"}
-    if strays := (present - own_names - ({new_folder.name} if LOCK in present else set())) | (
-        _names(new_folder) - parts
-    ):
-        raise UserError(
-            f"{name}: {work} has {list_names(sorted(strays))}, which is of no program here: move it"
-        )
     with lock(work, name):
         try:
-            _clear(replaced, target)
+            _clear(work, target)
             if problem := _problem(target, record, overwrite):
                 raise UserError(f"{name}: {problem}")
             was_there = target.exists()
-            (new_folder if record is None else new).mkdir(parents=True)
+            (new.parent if record is None else new).mkdir(parents=True)
             try:
                 yield new
             except MovedError as error:  # another output of this program; all of them are complete then
                 moved = error
-            seal(new_folder)
+            seal(new.parent)
             for state in resumed:
                 shutil.rmtree(work / state, ignore_errors=True)
                 (work / state).unlink(missing_ok=True)  # it was a file
             may_replace = was_there and not _problem(target, record, overwrite)
             if may_replace and record:
-                target.rename(replaced)
-            destination = next(
-                p for p in free_name(target) if _put_in_place(new, p, exist_ok=may_replace and p == target)
-            )
+                target.rename(work / _REPLACED)
+            elif not may_replace:
+                destination = next(p for p in free_name(target) if not os.path.lexists(p))
+            new.replace(destination)
+            sync(destination.parent)
         except OSError as error:
             if not str(error.filename).startswith(str(work)):
                 raise
             raise UserError(f"{name} cannot be written: {error.strerror}") from None
         finally:
-            _clear(replaced, target)
+            _clear(work, target)
             with suppress(OSError):  # another start has the folder now, or it contains what is resumed from
                 (work / LOCK).unlink()
                 work.rmdir()
@@ -144,13 +132,6 @@ def reserved_output(
         moved = MovedError(f"{name}: {reason}: the output is {destination}")
     if moved is not None:
         raise moved
-
-
-def _names(folder: Path) -> set[str]:
-    """The names in a folder, links among them."""
-    with suppress(OSError):  # it is not there, or no folder, which is noticed when it is locked
-        return {folder.name} if folder.is_symlink() else {path.name for path in folder.iterdir()}
-    return set()
 
 
 def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | None:
@@ -169,26 +150,9 @@ def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | 
     return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 
 
-def _put_in_place(new: Path, destination: Path, *, exist_ok: bool) -> bool:
-    """Rename a file or folder onto nothing; a rename alone would replace a file or an empty folder.
-
-    Args:
-        exist_ok: a file, or an empty folder, is replaced.
-    """
-    make: Callable[..., None] = destination.mkdir if new.is_dir() else destination.touch
-    try:
-        make(exist_ok=exist_ok)
-        new.replace(destination)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise
-        return False
-    sync(destination.parent)
-    return True
-
-
-def _clear(replaced: Path, target: Path) -> None:
+def _clear(work: Path, target: Path) -> None:
     """Remove an unfinished output, and move back the folder that it was to replace."""
     with suppress(OSError):  # the new one is there, or nothing was to be replaced
-        replaced.rename(target)
-    shutil.rmtree(replaced.parent, ignore_errors=True)
+        (work / _REPLACED).rename(target)
+    for name in (_NEW, _REPLACED):
+        shutil.rmtree(work / name, ignore_errors=True)

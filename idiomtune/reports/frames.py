@@ -16,8 +16,8 @@ from idiomtune.declarations.models import model_names, model_values
 from idiomtune.declarations.registry import benchmark_type, is_data_path
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
-from idiomtune.io.files import list_names
-from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, flat, read_records
+from idiomtune.io.files import flat, list_names
+from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, read_records
 
 # Options that do not distinguish runs: seed, fold, device, folders, outputs.
 _REPETITION = ("seed", "data.fold")

@@ -12,8 +12,9 @@ from PIL import Image
 
 from idiomtune.declarations.examples import Example, Examples
 from idiomtune.declarations.registry import benchmark_type, benchmark_types, resolve
+from idiomtune.io.files import flat
 from idiomtune.io.pages import template
-from idiomtune.io.secrets import OPTION, secret_in
+from idiomtune.io.secrets import OPTION, hide_secrets
 from idiomtune.reports.compare import GroupComparison, comparison_notes, head_verdicts
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
@@ -24,7 +25,7 @@ from idiomtune.reports.plots import (
     scores_while_training,
     set_style,
 )
-from idiomtune.reports.runs import RecordsOfRun, RunResults, flat
+from idiomtune.reports.runs import RecordsOfRun, RunResults
 from idiomtune.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
 from idiomtune.reports.tables import Table
 
@@ -106,7 +107,7 @@ def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
     examples, damaged_records = examples_of(run) if with_examples else ([], [])
     facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
     facts |= {"folder": str(run.path)} | dict.fromkeys(_SHOWN_ELSEWHERE)
-    secret = {k for k, v in run.config.items() if v and (OPTION.search(k) or secret_in(str(v)))}
+    secret = {k for k, v in run.config.items() if v and (OPTION.search(k) or hide_secrets(str(v)) != str(v))}
     return {
         "run": run,
         "notes": [*notes, *damaged_records],

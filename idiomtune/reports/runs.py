@@ -18,7 +18,7 @@ from idiomtune.declarations.examples import Record
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import ScoreTable, read_scores
 from idiomtune.errors import UserError
-from idiomtune.io.files import UNREADABLE, changed_files, is_file
+from idiomtune.io.files import UNREADABLE, changed_files, flat, is_file
 from idiomtune.io.records import readable_record, score_records
 
 SAMPLE_NOTE = (
@@ -268,15 +268,6 @@ def _dict(value: Any) -> dict[str, Any]:
 def _numbers(scores: Any) -> dict[str, float]:
     numbers = {str(k): float(v) for k, v in _dict(scores).items() if isinstance(v, int | float)}
     return {key: value for key, value in numbers.items() if math.isfinite(value)}
-
-
-def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested options as dotted ones; lists are values."""
-    options: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{above}{key}"
-        options |= flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
-    return options
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:

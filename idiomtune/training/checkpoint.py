@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from idiomtune.declarations.score import ScoreTable, score_card
 from idiomtune.errors import UserError
-from idiomtune.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
+from idiomtune.io.files import fingerprint, seal, sync, write_json, write_text
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, RECORD, checkpoints, step_of, verify
 
 log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ def write_best(run: Path, checkpoint: Path, card: str) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     # No hard links: a file that is damaged on the disk would be so in both folders.
     ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL)
-    shutil.copytree(checkpoint, partial, copy_function=copy_file, ignore=ignored)
+    shutil.copytree(checkpoint, partial, copy_function=shutil.copyfile, ignore=ignored)
     write_text(partial / "README.md", card)
     _put(partial, run / "best")
 

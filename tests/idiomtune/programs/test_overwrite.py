@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -107,23 +106,6 @@ def test_a_report_replaces_its_files_in_its_own_place(planted: Path, tmp_path: P
     refused(lambda: it.report(run_, output=tmp_path / "else"), "overwrite=true")
     refused(lambda: it.report(run_, overwrite="yes"), "overwrite=yes")
     refused(lambda: it.gate(run_, floor=f"{KEY}:0.1", overwrite="yes"), "overwrite=yes")
-
-
-@pytest.mark.parametrize(
-    "stray",
-    ["", "/notes.txt", "/new/out", "/new/notes.txt", "/out", "/.out.partial/x", "/../precious/x"],
-)
-@pytest.mark.parametrize("record", [None, "record.json"])
-def test_what_has_the_hidden_name_is_left_alone(stray: str, record: str | None, tmp_path: Path) -> None:
-    """A file, a folder of the user's, or a link to one."""
-    file = write(Path(os.path.normpath(f"{tmp_path}/.out.partial{stray}")), "mine")
-    if "precious" in stray:
-        (tmp_path / ".out.partial").symlink_to(tmp_path / "precious")
-    output = reserved_output("output", tmp_path / "out", record=record, overwrite=True)
-    with pytest.raises(UserError, match=r"output=.*\.out\.partial"), output:
-        pass
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
-    assert file.read_text() == "mine"
 
 
 def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
