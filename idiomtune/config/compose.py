@@ -268,7 +268,6 @@ def to_dict(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     Raises:
         UserError: if a part is wrong, an option is missing, or it is a secret.
     """
-    refuse_values(OmegaConf.to_container(config))  # by the names of variables; then by their values
     if throw_on_missing and (missing := sorted(OmegaConf.missing_keys(config))):
         raise UserError("must be given", option=", ".join(missing))
     resolved = OmegaConf.to_container(config, resolve=True)

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,7 +27,7 @@ from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import FUNCTION_WORDS, word_list
-from idiomtune.io.files import cache_folder, is_file, is_folder, list_names, read_json, user_path
+from idiomtune.io.files import cache_folder, is_file, is_folder, list_names, user_path
 from idiomtune.io.tables import Row, has_header, lines_of, normalise, read_rows, rows_of
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,8 @@ def wiktionary_file(location: str | None, language: str) -> tuple[Path, str]:
     url = location or f"{_KAIKKI}/{name.replace(' ', '%20')}/{tail}"
     path = cache_folder() / "wiktionary" / url.rpartition("/")[2]
     download(url, path, "fetch this address by other means, and give path=<file>")
-    return path, f"Wiktionary (kaikki.org, {read_json(path.with_name(f'{path.name}.json'))['date']})"
+    downloaded = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return path, f"Wiktionary (kaikki.org, {downloaded:%Y-%m-%d})"
 
 
 def read_wiktionary(

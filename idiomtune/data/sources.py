@@ -7,32 +7,17 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
-from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import HTTPRedirectHandler, Request, build_opener
-
-from filelock import FileLock
+from urllib.request import urlopen
 
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.files import (
-    cache_folder,
-    fingerprint,
-    is_file,
-    is_folder,
-    one_line,
-    sync,
-    user_path,
-    write_json,
-)
-from idiomtune.io.outputs import LOCK
-from idiomtune.io.records import readable_record
+from idiomtune.io.cache import store_file
+from idiomtune.io.files import cache_folder, fingerprint, is_file, is_folder, one_line, user_path
 from idiomtune.io.terminal import progress_bar
 
 log = logging.getLogger(__name__)
@@ -50,7 +35,7 @@ class PublishedFile:
 
     It is fetched from a commit rather than from a branch, so that it is the same file for everybody and every
     day. If its sum is known, nothing else is accepted as a download; if not, what comes must at least be a
-    table with its columns, and the sum of the first download counts from then on.
+    table with its columns.
 
     Attributes:
         path: in the repository, at that commit.
@@ -157,13 +142,8 @@ def _download_file(source: GitHubData, file: PublishedFile, target: Path) -> Pat
         f"a local copy: {option}=<folder with {source.contents}>, or IDIOM_DATA=<folder with {name}/>",
         file.check,
     )
-    sum_ = file.sha256 or readable_record(_record(target)).get("sha256")
-    warn_if_altered(target, sum_, " Delete it to download it again.")
+    warn_if_altered(target, file.sha256, " Delete it to download it again.")
     return target
-
-
-def _record(target: Path) -> Path:
-    return target.with_name(f"{target.name}.json")
 
 
 def _refuse_page(path: Path) -> None:
@@ -173,10 +153,7 @@ def _refuse_page(path: Path) -> None:
 
 
 def download(url: str, target: Path, remedy: str, check: Callable[[Path], None] = _refuse_page) -> None:
-    """Fetch a file unless it is there; next to it, its address, date and SHA-256 are recorded.
-
-    What came before an interruption is kept, and the next call resumes it. A second program waits for the
-    first.
+    """Fetch a file unless it is there, completely or not at all; twice if the connection ends early.
 
     Args:
         remedy: what else the user can do.
@@ -185,80 +162,33 @@ def download(url: str, target: Path, remedy: str, check: Callable[[Path], None] 
     Raises:
         DataMissingError: if it cannot be downloaded, or is another file.
     """
+
+    def fetch(path: Path) -> None:
+        with urlopen(url, timeout=_TIMEOUT) as answer, path.open("wb") as file:
+            total = int(answer.headers["Content-Length"] or 0)
+            with progress_bar("bytes", total) as advance:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    advance(len(block))
+        if (size := path.stat().st_size) < total:
+            raise ConnectionError(f"the connection ended after {size:,} of {total:,} bytes")
+        check(path)
+
     if is_file(target):
         return
-    partial = target.with_name(f"{target.name}.partial")
     log.info("downloading %s to %s", url, target)
     try:
-        with FileLock(target.parent / LOCK):
-            while not is_file(target):
-                before = _size(partial)
-                try:
-                    _fetch_rest(url, partial)
-                except (OSError, HTTPException) as error:
-                    if _size(partial) <= before:
-                        raise
-                    log.info("%s: resuming", one_line(str(error)))
-                    continue
-                try:
-                    check(partial)
-                except ValueError:
-                    partial.unlink()
-                    raise
-                sync(partial)
-                record = {"url": url, "date": f"{datetime.now(UTC):%Y-%m-%d}", "sha256": fingerprint(partial)}
-                write_json(_record(target), record)
-                partial.replace(target)
+        try:
+            store_file(target, fetch)
+        except ConnectionError as error:
+            log.info("%s: trying again", error)
+            store_file(target, fetch)
     except (OSError, HTTPException, ValueError) as error:
-        resume = "\n  - what came of it is kept: repeat the command to resume" if _size(partial) else ""
+        if isinstance(error, HTTPError):
+            error.close()
         raise DataMissingError(
-            f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n  - {remedy}{resume}"
+            f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n  - {remedy}"
         ) from None
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if is_file(path) else 0
-
-
-def _fetch_rest(url: str, partial: Path) -> None:
-    """The rest of a file, if the server still has the same version; otherwise the whole file."""
-    version = partial.with_suffix(".version")  # the server's name of it
-    done = _size(partial) if is_file(version) else 0
-    begun = {"Range": f"bytes={done}-", "If-Range": version.read_text()} if done else {}
-    try:
-        answer = build_opener(NoDowngrade).open(Request(url, headers=begun), timeout=_TIMEOUT)
-    except HTTPError as error:
-        error.close()
-        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # complete, or longer than it is now
-            version.unlink()
-            return _fetch_rest(url, partial)
-        raise
-    with answer:
-        if answer.status != HTTPStatus.PARTIAL_CONTENT:
-            done = 0
-            version.unlink(missing_ok=True)
-            if name := answer.headers["Last-Modified"] or answer.headers["ETag"]:
-                version.write_text(name)
-        total = done + int(answer.headers["Content-Length"] or 0)
-        with partial.open("ab" if done else "wb") as file, progress_bar("bytes", total, done) as advance:
-            while block := answer.read(_BLOCK):
-                file.write(block)
-                advance(len(block))
-    if (size := _size(partial)) < total:
-        raise OSError(f"the connection ended after {size:,} of {total:,} bytes")
-    return None
-
-
-class NoDowngrade(HTTPRedirectHandler):
-    """Refuses a redirect from https to a connection that anybody on the way can read and change."""
-
-    def redirect_request(
-        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> Request | None:
-        """The request of the new address."""
-        if req.type == "https" and not newurl.lower().startswith("https:"):
-            raise HTTPError(req.full_url, code, f"redirect to {newurl}, without encryption", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @cache
