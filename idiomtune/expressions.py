@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -142,11 +141,6 @@ _GENITIVE = rf"{_LETTERS}(?:[{_HYPHENS}]{_LETTERS}){{0,4}}(?:[{_APOSTROPHES}]s|(
 # is around an expression is the punctuation of a dictionary or a sentence.
 _SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+")
 KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
-# Characters of private use, which no text has: around an expression, and the first digit of its number. The
-# second is an accent, so that both are one character as people see it. U+034F is left for tokenizers' rules.
-_FIRST, LAST = "\uf8fe", "\uf8ff"
-_DIGITS = [chr(code) for code in range(0xE000, 0xF8FE)]
-_MARKS = [chr(code) for code in range(0x0300, 0x0370) if code != 0x034F]
 
 
 class Word(NamedTuple):
@@ -320,80 +314,6 @@ def replacements(expression: str, token: str, normalize: Normalize, forms: Seque
         before = re.escape(token) + between.removesuffix(_GAP)
         steps.append((_bound(f"{before}{KEEP}{_GAP}{runs[last]}"), ""))
     return steps
-
-
-def written_steps(
-    written: Mapping[str, str | None], normalize: Normalize, forms: Forms, *, in_place: bool
-) -> tuple[list[Step], dict[str, str]]:
-    """The replacement steps for many expressions, for texts that a tokenizer has normalised.
-
-    A step costs every text the same, whether it matches or not: one for each of 3,000 expressions took ten
-    times as long as the tokenizer itself. So a few steps put a code of two characters next to an expression,
-    as two digits of its number, and a table says what to write for a code. As in
-    :class:`ExpressionIndex`, matches do not overlap; those that are first count, and of these the longest,
-    except that an expression with a placeholder goes before one without.
-
-    Args:
-        written: expression → what is written; None = it is left unchanged, as is every other one within it.
-        in_place: instead of the expression, not after it.
-
-    Returns:
-        The steps, as for :func:`replacements`; code → what is written for it.
-    """
-    words = {name: _normalize(name, normalize, forms.get(name, ())) for name in written}
-    patterns = {name: _whole_pattern(alternatives) for name, alternatives in words.items()}
-    numbered = [name for name, new in written.items() if new is not None]
-    radix = min(len(_MARKS), math.isqrt(len(numbered)) + 1)
-    codes = {name: (_DIGITS[number // radix], _MARKS[number % radix]) for number, name in enumerate(numbered)}
-    by_digits: dict[str, list[str]] = {}
-    by_marks: dict[str, list[str]] = {}
-    for name, (digit, mark) in codes.items():
-        by_digits.setdefault(digit, []).append(patterns[name])
-        by_marks.setdefault(mark, []).append(patterns[name] + digit)
-    any_expression = _any_expression(words, patterns)
-    begins = f"{_START}(?={any_expression}{LAST})"
-    steps = [
-        (f"{_START}{any_expression}{_END}{KEEP}", LAST),
-        # From the text's beginning, or the end of one, to where the next begins.
-        (f"(?:\\A|{LAST})(?=[^{LAST}]*{LAST})[^{LAST}]*?{KEEP}{begins}", _FIRST),
-        *(
-            (f"{_FIRST}(?:{'|'.join(alternatives)}){KEEP}(?={LAST})", digit)
-            for digit, alternatives in by_digits.items()
-        ),
-        *(
-            (f"{_FIRST}(?:{'|'.join(alternatives)}){KEEP}(?={LAST})", mark)
-            for mark, alternatives in by_marks.items()
-        ),
-    ]
-    if in_place:
-        steps.append((f"{_FIRST}[^{_DIGITS[0]}-{LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
-    table = {"".join(codes[name]): written[name] or "" for name in numbered}
-    return [*steps, (f"[{_FIRST}{LAST}]", "")], table
-
-
-def _whole_pattern(words: Sequence[Word]) -> str:
-    """The pattern of an expression with its placeholders."""
-    runs, gaps = _parts(words)
-    return "".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True))
-
-
-def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, str]) -> str:
-    """The pattern of any of the expressions; filters by the first two letters."""
-    by_letters: dict[str, dict[str, list[str]]] = {}
-    for name in sorted(words, key=lambda name: (not any(w.stands_for for w in words[name]), -len(name))):
-        first = words[name][0].forms
-        rest = patterns[name][len(_any_of(first)) :]
-        for start in dict.fromkeys(form[:2] for form in first):
-            branches = _any_of(form for form in first if form.startswith(start))
-            by_letters.setdefault(start[0], {}).setdefault(start, []).append(branches + rest)
-    return _branches(
-        (letter, _branches((start, "|".join(branches)) for start, branches in inner.items()))
-        for letter, inner in by_letters.items()
-    )
-
-
-def _branches(patterns: Iterable[tuple[str, str]]) -> str:
-    return "(?:" + "|".join(f"(?={_spelling_pattern(start)})(?:{body})" for start, body in patterns) + ")"
 
 
 def _normalize(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:

@@ -25,7 +25,6 @@ from idiomtune.expressions import (
     move_span,
     replacements,
     rewrite,
-    written_steps,
 )
 
 
@@ -295,11 +294,6 @@ def test_no_text_takes_long(name: str) -> None:
     for expression in [*PLACEHOLDERS, FOUR]:
         assert not list(expression_pattern(expression).finditer(text))
         assert by_rules(text, expression) == text
-    for in_place in (False, True):
-        names = dict.fromkeys([*PLACEHOLDERS, FOUR], "new")
-        steps, _ = written_steps(names, str, {}, in_place=in_place)
-        rules = [normalizers.Replace(Regex("(?i)" + pattern), new) for pattern, new in steps]
-        assert normalizers.Sequence(rules).normalize_str(text) == text
     assert ExpressionIndex([*PLACEHOLDERS, FOUR]).find(text) == []
 
 
@@ -341,37 +335,6 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
         assert record.sentence[start:end] == record.span
         if number % 10 == 0:  # a saved tokenizer is slow to make
             assert by_rules(record.sentence, RIDE) == tokens.replace_expressions(record.sentence)[0]
-
-
-def test_codes_of_many_expressions_are_told_apart() -> None:
-    """Each of them is two characters, the digits of its number; 30 need more than five of each."""
-    names = [f"{first} {second}" for first in ("red", "big", "old", "new", "dry") for second in NOUNS]
-    for in_place in (False, True):
-        written = {name: f"<{name.replace(' ', '_')}>" for name in names} | {"hot dog": None}
-        steps, table = written_steps(written, str, {}, in_place=in_place)
-        assert sorted(table.values()) == sorted(new for new in written.values() if new)
-        assert all(len(code) == 2 for code in table)
-        assert "\u034f" not in "".join(table), "which is left for tokenizers' rules"
-        rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
-        for name in names:
-            text = rules.normalize_str(f"a {name}, a hot dog")
-            code = next(code for code, new in table.items() if new == written[name])
-            assert text == (f"a {code}, a hot dog" if in_place else f"a {name}{code}, a hot dog")
-        assert list(written_steps({"red fish": "<>"}, str, {}, in_place=in_place)[1].values()) == ["<>"]
-
-
-def test_which_of_several_expressions_is_given_a_code() -> None:
-    """One with a placeholder goes before one without, and otherwise the longest counts."""
-    written = dict.fromkeys(["take", "take it", "take someone home", "take it home tonight"], "new")
-    steps, _ = written_steps(written, str, {}, in_place=True)
-    rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
-    assert rules.normalize_str("take it home tonight").endswith(" tonight")
-    assert rules.normalize_str("take it now").endswith(" now")
-    assert " it" not in rules.normalize_str("take it now")
-    assert " it" in rules.normalize_str("take them, it")
-
-
-NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")
 
 
 def test_which_expressions_contain_others() -> None:

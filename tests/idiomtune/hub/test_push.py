@@ -495,9 +495,10 @@ def test_the_card_says_how_meanings_are_read(finished: Path, form: str, gate: bo
     card = collect_model(asked(finished)).card
     assert ("(made people relax)" in card) == (form == "beside")
     assert ('"He made people relax"' in card) == (form == "in_place")
-    # Only the encoder weighs meanings.
-    assert "from idiomtune import Encoder" in card  # of a span, in any case
-    assert ("model.similarity(" in card) == (gate is None)
+    # Only the encoder reads meanings.
+    assert "from idiomtune import Encoder" in card
+    assert "model.similarity(" not in card
+    assert ("weighs them by usage" in card) == (gate is not None)
 
 
 # ---- from a training run

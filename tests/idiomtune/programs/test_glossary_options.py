@@ -72,7 +72,7 @@ def test_a_checkpoint_has_its_meanings_of_the_same_file(
     assert meanings.dropout == 0.5 * (options == ["glossary_dropout=0.5"])
 
 
-def test_options_that_ask_for_other_meanings_are_followed(trained: Path, glossary: Path, other: Path) -> None:
+def test_options_that_ask_for_other_meanings_are_followed(trained: Path, other: Path) -> None:
     """Of another glossary as the checkpoint was trained to read one."""
     assert senses(trained, f"glossary={other}")["tie the knot"] == ["get married; bind"]
 
