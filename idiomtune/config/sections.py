@@ -231,7 +231,6 @@ class TrainerSettings(Section):
     clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
-    dropout_masks: Literal["bytes", "torch"]
     memory_check: Literal["stop", "warn", "off"]
     matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
     monitor: Names

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -25,9 +24,7 @@ from idiomtune.expressions import Span
 from idiomtune.requests import Request
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
-_BYTE_ATTENTION = f"{SHORT_ATTENTION}_byte_dropout"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
-_LEVELS = 256  # of a byte
 _MODES = threading.RLock()
 _evaluated: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()  # by how many threads
 
@@ -110,7 +107,6 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
-    drop: Callable[[Tensor, float], Tensor] = nn.functional.dropout,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """transformers' `sdpa_attention_forward`, faster for short texts; long texts go to the original.
@@ -121,7 +117,6 @@ def attend(
         query: (B, H, T, D); `key` and `value` with as many heads or a divisor of H.
         attention_mask: bool (B, 1, T, T), true where a token attends; None: to all, or to earlier ones if
             causal.
-        drop: how short texts' weights (B, H, T, T) are dropped, with the probability `dropout`.
 
     Returns:
         (B, T, H, D).
@@ -144,81 +139,12 @@ def attend(
             scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1).to(value.dtype)
         if dropout:  # not 0 in training only
-            weights = drop(weights, dropout)
+            weights = nn.functional.dropout(weights, dropout)
         return (weights @ value).transpose(1, 2).contiguous(), None
 
 
-def use_byte_dropout(model: nn.Module, transformer: Any) -> None:
-    """Draw eight-bit masks in all `nn.Dropout` of a model on a CPU, and in the attention of short texts.
-
-    Other attention, and dropout that a model calls as a function, keep PyTorch's. Nothing of it is saved.
-
-    Args:
-        model: whose modules are changed in place.
-        transformer: its transformer, a `PreTrainedModel`.
-    """
-    for module in model.modules():
-        if type(module) is nn.Dropout:
-            module.__class__ = ByteDropout
-    if transformer.config._attn_implementation == SHORT_ATTENTION:
-        transformer.set_attn_implementation(_BYTE_ATTENTION)
-
-
-class ByteDropout(nn.Dropout):
-    """`nn.Dropout` by :func:`byte_dropout`; never in place."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The input with some values zeroed in training; itself in evaluation."""
-        return byte_dropout(input, self.p) if self.training else input
-
-
-def byte_dropout(x: Tensor, p: float) -> Tensor:
-    """Zero each value with probability q, which is p rounded to 1/256; scale the others by 1 / (1 - q).
-
-    Where p rounds to 0 or 1, and on other devices, PyTorch's own dropout is used.
-
-    Args:
-        x: any shape; float32 or bfloat16.
-    """
-    threshold = round(_LEVELS * p)
-    if x.device.type != "cpu" or not 0 < threshold < _LEVELS:
-        return nn.functional.dropout(x, p)
-    dropped: Tensor = _MaskedByBytes.apply(x, random_bytes(x.shape), threshold)  # type: ignore[no-untyped-call]
-    return dropped
-
-
-def random_bytes(shape: torch.Size) -> Tensor:
-    """Uniform uint8 of this shape, from PyTorch's generator."""
-    size = shape.numel()
-    words = torch.empty(-(-size // 8), dtype=torch.int64).random_(-(2**63), None)  # by default 63 bits
-    return words.view(torch.uint8)[:size].view(shape)
-
-
-class _MaskedByBytes(torch.autograd.Function):
-    """Keeps one byte per value for the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, drawn: Tensor, threshold: int) -> Tensor:
-        ctx.save_for_backward(drawn)
-        ctx.threshold = threshold
-        return _mask(x, drawn, threshold)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (drawn,) = ctx.saved_tensors
-        return _mask(gradient, drawn, ctx.threshold), None, None
-
-
-def _mask(x: Tensor, drawn: Tensor, threshold: int) -> Tensor:
-    """x where `drawn` is not below the threshold, scaled; else 0."""
-    # Not as booleans, which PyTorch compares, converts and multiplies several times as slowly on a CPU.
-    mask = torch.ge(drawn, threshold, out=torch.empty(x.shape, dtype=x.dtype))
-    return torch.addcmul(x.new_zeros(()), x, mask, value=_LEVELS / (_LEVELS - threshold))
-
-
-for _name, _attend in ((SHORT_ATTENTION, attend), (_BYTE_ATTENTION, partial(attend, drop=byte_dropout))):
-    AttentionInterface.register(_name, _attend)
-    AttentionMaskInterface.register(_name, sdpa_mask)
+AttentionInterface.register(SHORT_ATTENTION, attend)
+AttentionMaskInterface.register(SHORT_ATTENTION, sdpa_mask)
 
 
 _MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth dividing among processes

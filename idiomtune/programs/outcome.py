@@ -22,7 +22,6 @@ from idiomtune.declarations.score import score_card
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
-from idiomtune.encoder.parity import compare_loaded
 from idiomtune.encoder.usage_gate import exclude_scored_idioms
 from idiomtune.errors import UserError
 from idiomtune.hub.model_card import model_card
@@ -60,7 +59,7 @@ def make_suite(context: TrainContext, benchmarks: list[Benchmark], modules: nn.M
 
 
 def check_model(context: TrainContext, prepared: Prepared, retention: TrainedModel, *, resumed: bool) -> None:
-    """Check and record the models that are loaded: gate, parity, weights that remedies need.
+    """Check and record the models that are loaded: gate, weights that remedies need.
 
     Raises:
         UserError: if a remedy needs the base model of a resumed run, and it has other weights than then.
@@ -77,8 +76,6 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    if not resumed and context.settings.trainer.invariants:
-        context.run.update(parity=compare_loaded(encoder, context.settings.model))
     context.run.update(reading=encoder.describe_reading())
     if encoder.meanings is not None and not prepared.usages:
         encoder.meanings = replace(encoder.meanings, gate=None)  # of other weights than are trained here

@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 from idiomtune.config import TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.forward import evaluation_mode
-from idiomtune.encoder.parity import compare_saved, texts_to_compare
-from idiomtune.encoder.sharding import full_state, is_sharded
+from idiomtune.encoder.sharding import full_state
 from idiomtune.encoder.usage_gate import enough_usages, fit_gate
 from idiomtune.errors import Interrupted, UserError, resume_command
 from idiomtune.io.files import as_os_errors
@@ -225,7 +224,6 @@ def score_and_save(training: Training, *, last: bool) -> None:
     state.loss_sum, state.num_losses = 0.0, 0
     state.scored_step = state.step
     _save(training, scorecard.scores, is_best=is_best)
-    _compare_saved(training)
     epoch = state.epoch + state.step_in_epoch / training.steps_per_epoch
     outcome = ("not finite" if score is None else f"{score:.4f}") + " (best so far)" * is_best
     message = "epoch %.4g, step %d: loss %.4f, %s %s; scored in %.1f s"
@@ -234,29 +232,6 @@ def score_and_save(training: Training, *, last: bool) -> None:
         training.on_saved(training.run.path / f"step_{state.step}")
     if training.on_score is not None and not last and not has_no_patience(state, trainer):
         training.on_score(score)
-
-
-def _compare_saved(training: Training) -> None:
-    """Compare the first checkpoint with plain sentence-transformers.
-
-    Raises:
-        UserError: if it embeds otherwise.
-    """
-    encoder, run, trainer = training.encoder, training.run, training.trainer
-    if training.is_compared or not trainer.invariants or is_sharded(encoder):
-        return
-    training.is_compared = True
-    folder = run.path / f"step_{training.state.step}"
-
-    def compare() -> None:
-        with evaluation_mode(encoder):
-            difference = compare_saved(encoder, folder, training.model)
-            texts = texts_to_compare(encoder)
-        has_span = any(request.span for request in texts)
-        run.update(parity_saved=difference, parity_texts=len(texts), parity_span=has_span)
-
-    with training.retention.exported_weights():
-        training.processes.from_main(compare)
 
 
 def _num_bytes(training: Training) -> int:

@@ -22,7 +22,7 @@ from idiomtune.config import ModelSettings, TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluation_mode, use_byte_dropout
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.sharding import shard
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
@@ -118,7 +118,6 @@ class Training:
         self.run, self.encoder = self.context.run, self.retention.encoder
         self.processes, self.accelerator = self.context.processes, self.context.accelerator
         self._num_skipped = 0
-        self.is_compared = False  # with plain sentence-transformers, once a checkpoint is saved
         trainer, objective = self.trainer, self.objective
         self.steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
         num_steps = self.steps_per_epoch * trainer.max_epochs
@@ -142,8 +141,6 @@ class Training:
         encoder, trainer, processes = self.encoder, self.trainer, self.processes
         if trainer.activation_checkpointing:
             encoder.checkpoint_activations()
-        if trainer.dropout_masks == "bytes" and encoder.device.type == "cpu":
-            use_byte_dropout(encoder, encoder.transformer)
         processes.same_parameters(encoder)
         if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
             log.info("little or nothing of the encoder is trained, so it is not sharded")

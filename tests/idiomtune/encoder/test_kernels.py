@@ -1,4 +1,4 @@
-"""How a CPU trains: attention of short texts and dropout with eight-bit masks, against PyTorch's own."""
+"""How a CPU trains: attention of short texts, against PyTorch's own."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,17 +8,15 @@ from unittest.mock import Mock
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import idiomtune.encoder.forward
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import SHORT_ATTENTION, attend, byte_dropout, random_bytes, use_byte_dropout
+from idiomtune.encoder.forward import SHORT_ATTENTION, attend
 from idiomtune.requests import Request
 
 _BATCH, _HEADS, _LENGTH, _WIDTH = 3, 4, 11, 8
-_SIZE = 2**18
-TEXTS = ["He kicked the bucket.", "A short one."]
 _exact = functional.scaled_dot_product_attention
 
 
@@ -93,68 +91,22 @@ def test_long_texts_go_to_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> N
         assert fused.called == is_fused
 
 
-@pytest.mark.parametrize(("p", "level"), [(0.1, 26), (0.998, 255), (0.0019, 0), (0.999, 256)])
-def test_rate_mean_and_variance(p: float, level: int) -> None:
-    torch.manual_seed(0)
-    x = byte_dropout(torch.ones(_SIZE), p)
-    if not 0 < level < 256:  # beyond eight bits: PyTorch's own
-        torch.manual_seed(0)
-        assert torch.equal(x, functional.dropout(torch.ones(_SIZE), p))
-        return
-    q = level / 256
-    sigma = (q / (1 - q) / _SIZE) ** 0.5  # of the mean
-    assert sorted(set(x.tolist())) == pytest.approx([0, 256 / (256 - level)])
-    assert float((x == 0).float().mean()) == pytest.approx(q, abs=4 * (q * (1 - q) / _SIZE) ** 0.5)
-    assert float(x.mean()) == pytest.approx(1, abs=4 * sigma)
-    assert float(x.var()) == pytest.approx(q / (1 - q), rel=0.2)
-
-
-def test_masks_are_independent_and_follow_from_the_seed() -> None:
-    def mask(seed: int | None = None) -> Tensor:
-        if seed is not None:
-            torch.manual_seed(seed)
-        return byte_dropout(torch.ones(_SIZE), 0.1).bool()
-
-    assert byte_dropout(torch.ones(7, dtype=torch.bfloat16), 0.3).dtype == torch.bfloat16
-    first, second = mask(0), mask()
-    others = [(first, second), *((first[lag:], first[:-lag]) for lag in (1, 2, 4, 8, 384)), (mask(1), first)]
-    for pair in others:  # near 0 ± 1 / √n for independent masks of n values
-        assert torch.corrcoef(torch.stack(pair).float())[0, 1].abs() < 4.5 / _SIZE**0.5
-    assert torch.equal(mask(0), first)
-    assert torch.equal(mask(), second)
-
-
-def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(
-    tiny: Encoder, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(tiny: Encoder, tiny_path: Path) -> None:
     """Loss and gradients, with dropout in embeddings, attention and layers."""
-    masks: list[Tensor] = []
-
-    def noted(shape: torch.Size) -> Tensor:
-        masks.append(random_bytes(shape))
-        return masks[-1]
-
-    def given(x: Tensor, p: float = 0.5, training: bool = True, *_: bool) -> Tensor:
-        level = round(256 * p)
-        return x * (masks.pop(0) >= level) * (256 / (256 - level)) if training else x
 
     def loss(rows: Tensor) -> Tensor:
         return functional.cross_entropy(rows[:2] @ rows[2:].T / 0.05, torch.arange(2))
 
     texts = ["the ship broke the ice of the harbour", "rain fell all day", "it rained", "no"]  # by length
-    use_byte_dropout(tiny, tiny.transformer)
-    monkeypatch.setattr(idiomtune.encoder.forward, "random_bytes", noted)
+    torch.manual_seed(7)
     ours = loss(tiny.train()([Request(text) for text in texts]))
     ours.backward()  # type: ignore[no-untyped-call]
-    assert len(masks) == 1 + 2 * 3
-
     eager = {"attn_implementation": "eager"}
     plain = SentenceTransformer(str(tiny_path), device="cpu", model_kwargs=eager).train()
-    monkeypatch.setattr(functional, "dropout", given)
     read = dict(plain.tokenizer(texts, padding=True, return_tensors="pt"))
+    torch.manual_seed(7)
     theirs = loss(plain(read)["sentence_embedding"])
     theirs.backward()  # type: ignore[no-untyped-call]
-    assert not masks
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     gradients = {name: p.grad for name, p in tiny.model.named_parameters() if p.grad is not None}
     assert len(gradients) > 20
@@ -164,20 +116,10 @@ def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(
     assert not gradients
 
 
-def test_a_model_uses_both_and_is_saved_without_a_word_of_it(tiny: Encoder, tmp_path: Path) -> None:
-    """Embeddings are those of plain sentence-transformers; only training draws other masks."""
+def test_a_model_uses_the_attention_and_is_saved_without_a_word_of_it(tiny: Encoder, tmp_path: Path) -> None:
     transformer: Any = tiny.transformer
     assert transformer.config._attn_implementation == SHORT_ATTENTION
-    before = tiny.encode(TEXTS)
-    tiny.save(tmp_path / "before")
-    use_byte_dropout(tiny, tiny.transformer)
-    assert not any(type(module) is nn.Dropout for module in tiny.model.modules())
-    assert torch.equal(tiny.encode(TEXTS), before)
-    tiny.save(tmp_path / "after")
-    files = [path.relative_to(tmp_path / "before") for path in (tmp_path / "before").rglob("*.*")]
+    tiny.save(tmp_path)
+    files = [path for path in tmp_path.rglob("*.*") if path.is_file()]
     assert len(files) > 5
-    for file in files:
-        contents = {(tmp_path / when / file).read_bytes() for when in ("before", "after")}
-        assert [SHORT_ATTENTION.encode() in content for content in contents] == [False], file
-    plain = SentenceTransformer(str(tmp_path / "after"), device="cpu")
-    torch.testing.assert_close(before, plain.encode(TEXTS, convert_to_tensor=True), atol=1e-6, rtol=1e-5)
+    assert not [file for file in files if SHORT_ATTENTION.encode() in file.read_bytes()]

