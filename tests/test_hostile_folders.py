@@ -17,7 +17,6 @@ import yaml
 from safetensors.torch import save_file
 
 import idiomtune as it
-from idiomtune.io.files import cache_folder
 from idiomtune.io.records import check_extensions
 from tests.planted_runs import plant
 from tests.programs import program_env, refused
@@ -137,11 +136,6 @@ def _list(folder: Path, tiny: Path) -> Path:
     return run
 
 
-def _link(folder: Path, tiny: Path) -> Path:
-    (adapters(folder, str(tiny)) / "vocab.txt").symlink_to(Path("secret.txt").absolute())
-    return folder
-
-
 def _base_with_code(folder: Path, tiny: Path) -> Path:
     with_code(Path(shutil.copytree(tiny, "base")))
     return learned(folder, tiny, "base", trust_remote_code=True)
@@ -155,7 +149,6 @@ CODELESS: dict[str, Callable[[Path, Path], Path]] = {
     "base is a list": lambda folder, tiny: adapters(folder, [str(tiny)]),
     "learned from a list": lambda folder, tiny: learned(folder, tiny, [str(folder)]),
     "run with a list": _list,
-    "link outside": _link,
     "run's sums": recorded("run.json", sums={"best/../../secret.txt": hashlib.sha256(SECRET).hexdigest()}),
     "run's glossary": recorded("run.json", glossary={"files": ["a", 5], "sums": 5}),
     "odd meta": recorded("scores.json", meta={"monitor": {"a": 1}, "glossary": [1], "notes": 5}),
@@ -201,7 +194,6 @@ REFUSED = {  # a folder → what loading it names
     "module outside": ("modules.json", "'1.path'"),
     "shards outside": ("model.safetensors.index.json", "'weight_map.a'"),
     "link outside": ("vocab.txt",),
-    "tokenizer outside": ("sentence_bert_config.json",),
     "weights outside": ("sentence_bert_config.json",),
 }
 
@@ -256,20 +248,6 @@ def test_extensions_are_named(tmp_path: Path) -> None:
     check_extensions(run, ["mine", "__main__"], ["mine", "other"])
     for named in ([], ["more"], ["other"]):
         refused(lambda: check_extensions(run, ["mine", "more"], named), "extensions=[mine,more]")  # noqa: B023
-
-
-def test_an_adapter_copies_what_loaders_read_of_its_base(tiny_path: Path, tmp_path: Path) -> None:
-    """Not what else lies in the folder that it names, which may be any."""
-    base = Path(shutil.copytree(tiny_path, "base"))
-    (base / "private").mkdir()
-    others = {"notes.txt", "passwords.json", "private/deep.json", "code.py", "1_Pooling/diary.txt"}
-    for name in others:
-        (base / name).write_text("{}")
-    it.Encoder(adapters(tmp_path / "adapter", "base"))
-    (copy,) = (cache_folder() / "with_adapters").iterdir()
-    there = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-    assert {"config.json", "modules.json", "1_Pooling/config.json", "model.safetensors"} <= there
-    assert not there & others
 
 
 def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Path, tmp_path: Path) -> None:

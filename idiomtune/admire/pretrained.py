@@ -17,7 +17,7 @@ import transformers
 from torch import Tensor, nn
 
 from idiomtune.admire import CaptionOptions, ClipOptions, SenseEncoderOptions
-from idiomtune.encoder.checks import check_complete, loading_reports
+from idiomtune.encoder.checks import check_complete
 from idiomtune.encoder.loading import locate_checkpoint, silence_libraries, why_not_loaded
 from idiomtune.errors import UserError
 from idiomtune.io import cache
@@ -44,10 +44,11 @@ def load_pretrained(option: str, path: str | None, revision: str | None, *kinds:
     try:
         name, offline = locate_checkpoint(str(path), revision)
         options = {"revision": revision, "trust_remote_code": False, "local_files_only": offline}
-        with silence_libraries(), loading_reports() as reports:
-            model = model_class.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **options)
+        weights = {"use_safetensors": True, "dtype": torch.float32, "ignore_mismatched_sizes": True}
+        with silence_libraries():
+            model, report = model_class.from_pretrained(name, output_loading_info=True, **weights, **options)
             rest = [part.from_pretrained(name, **options) for part in others]
-        check_complete(name, model, reports, rest[0])
+        check_complete(name, model, report, rest[0])
     except MemoryError:
         raise
     except Exception as error:

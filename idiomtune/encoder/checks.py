@@ -7,7 +7,6 @@ no words, and both could be trained and scored for days.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,42 +21,11 @@ _POOLER = "pooler"  # on [CLS], for classification: embeddings do not use it
 _MAX_NAMED = 4  # weights in a message
 _MAX_BARE_PIECES = 1  # what a SentencePiece tokenizer without its file has: the space
 
-Report = tuple[PreTrainedModel, dict[str, Any]]
-
-
-@contextmanager
-def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
-    """transformers' loading reports in this context: weights that were not in a model's files.
-
-    sentence-transformers loads the model itself and does not pass the report on, so it is taken from
-    `PreTrainedModel.from_pretrained`, by its public option. Not thread-safe.
-
-    Args:
-        empty: no weights are read: models are made of their configuration, on torch's device `meta`.
-    """
-    reports: list[Report] = []
-    plain: Any = PreTrainedModel.__dict__["from_pretrained"]
-
-    def from_pretrained(cls: Any, *args: Any, **options: Any) -> Any:
-        if empty:
-            with torch.device("meta"):
-                return cls._from_config(options["config"], dtype=options["dtype"])
-        if options.get("output_loading_info"):
-            return plain.__func__(cls, *args, **options)
-        options["ignore_mismatched_sizes"] = True  # they are reported by name instead
-        reports.append(plain.__func__(cls, *args, output_loading_info=True, **options))
-        return reports[-1][0]
-
-    patched: Any = PreTrainedModel
-    patched.from_pretrained = classmethod(from_pretrained)
-    try:
-        yield reports
-    finally:
-        patched.from_pretrained = plain
+LoadingReport = dict[str, Any]  # transformers' own, of weights that were not in a model's files
 
 
 def check_complete(
-    path: str, model: nn.Module, reports: list[Report], tokenizer: Any, transformer: Any = None
+    path: str, model: Any, report: LoadingReport | None, tokenizer: Any, transformer: Any = None
 ) -> None:
     """Check weights and tokenizer for problems that the libraries load silently.
 
@@ -66,14 +34,14 @@ def check_complete(
 
     Args:
         model: with all that was loaded.
-        reports: from :func:`loading_reports`.
+        report: of the weights of the transformer, or of the whole model.
         tokenizer: has to know words (without its files, transformers makes one that knows none).
         transformer: it, or the model's table of token vectors, has to have an embedding for each token.
 
     Raises:
         UserError: naming all that is wrong.
     """
-    problems = [problem for report in reports for problem in _weight_problems(*report)]
+    problems = [] if report is None else list(_weight_problems(transformer or model, report))
     # By the largest absolute value, without a copy in memory; NaN and infinity stay what they are.
     weights = {name: p.detach() for name, p in model.named_parameters() if p.numel()}
     norms = {name: torch.linalg.vector_norm(weight, ord=float("inf")) for name, weight in weights.items()}
@@ -98,7 +66,7 @@ def check_complete(
         )
 
 
-def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator[str]:
+def _weight_problems(model: PreTrainedModel, report: LoadingReport) -> Iterator[str]:
     """Missing weights, wrong sizes and unexpected weights; sets a missing pooler to zero."""
     parts = {name for name, _ in model.named_children()}
     buffers = {name for name, _ in model.named_buffers()}  # older versions saved some, as GPT-Neo's masks

@@ -10,30 +10,37 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
 from sentence_transformers.util import load_file_path
 from tokenizers import processors
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from idiomtune.config import ModelSettings, check
 from idiomtune.declarations.models import model_names, model_values, near_model_names
-from idiomtune.encoder.checks import check_complete, loading_reports
+from idiomtune.encoder.checks import LoadingReport, check_complete
 from idiomtune.encoder.forward import use_short_attention
 from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.encoder.static import StaticTokens, with_token_table
 from idiomtune.errors import UserError
-from idiomtune.io import cache
-from idiomtune.io.files import fingerprint, is_file, is_folder, leads_out, one_line, user_path
+from idiomtune.io.files import (
+    is_file,
+    is_folder,
+    one_line,
+    read_json,
+    user_path,
+)
 from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
 
@@ -42,6 +49,12 @@ log = logging.getLogger(__name__)
 _SILENT = threading.RLock()  # loading is nested in loading
 
 _MAX_REASON = 400  # characters
+# Tensors of another shape than config.json says are reported by name, and refused, by ourselves.
+_WEIGHTS_OPTIONS: dict[str, Any] = {
+    "use_safetensors": True,
+    "dtype": torch.float32,
+    "ignore_mismatched_sizes": True,
+}
 _WEIGHTS = "model.safetensors"
 _PLAIN_LORA = {"bias": "none", "init_lora_weights": True, "peft_type": "LORA"}  # in peft's configuration
 _ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
@@ -49,13 +62,6 @@ _ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
     *("layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "r"),
     *("revision", "target_modules", "task_type"),
 }
-# What the libraries and we read of a model's folder, and of those of its modules; any number for `*`.
-_READ = (
-    *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "*.model", "chat_template.jinja", "preprocessor_config.json"),
-    *("idiom_tokens.json", "glossary.json", "model.safetensors"),
-)
 
 
 # ---------------------------------------------------------------- where a model is
@@ -109,9 +115,9 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     Raises:
         UserError: if there is no such model, or it cannot be reached.
     """
+    if (adapters := _adapter_folder(path)) is not None:
+        path = str(_base_of(adapters))
     local = user_path(path := model_folder(resolve_model_path(path)), "model")
-    if is_file(local / ADAPTER) and is_file(local / ADAPTER_CONFIG) and not is_file(local / "modules.json"):
-        local = _with_adapter(local)
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
     has_modules = is_file(local / "config_sentence_transformers.json")
     if is_file(local / "modules.json") or (is_file(local / "config.json") and not has_modules):
@@ -134,15 +140,19 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     )
 
 
-def _with_adapter(folder: Path) -> Path:
-    """The base model of low-rank adapters (peft's files), with W + (alpha / rank) B A for W.
+def _adapter_folder(path: str) -> Path | None:
+    """The folder of low-rank adapters (peft's files) that a path names; None if it names another model."""
+    folder = user_path(model_folder(resolve_model_path(path)), "model")
+    is_whole = is_file(folder / "modules.json")
+    is_adapter = is_file(folder / ADAPTER) and is_file(folder / ADAPTER_CONFIG)
+    return folder if is_adapter and not is_whole else None
 
-    The copy is in the cache (`IDIOM_CACHE`), and is made once, of what the libraries read of both folders.
-    What the adapters' folder says of how the model reads replaces what the base model's does.
+
+def _base_of(folder: Path) -> Path:
+    """The folder of the model that adapters belong to.
 
     Raises:
-        UserError: if the base model is not another folder here, or of another kind; for adapters of another
-            kind; if the copy cannot be written.
+        UserError: if it is not another folder here; for adapters of another kind than plain LoRA.
     """
     config = read_record(folder / ADAPTER_CONFIG)
     changed = {name for name, value in config.items() if value and value != _PLAIN_LORA.get(name)}
@@ -156,42 +166,29 @@ def _with_adapter(folder: Path) -> Path:
         raise UserError(
             f"model {folder}: the base model of its adapters, {base}, is not another folder with {_WEIGHTS}"
         )
-    files = {
-        file.relative_to(part_folder): file
-        for part_folder in (base, folder)
-        for part in module_folders(part_folder)
-        for kind in _READ
-        for file in sorted(part.glob(kind))
-    }
-    blobs = folder.resolve().parents[1] / "blobs"  # where the Hub's cache has what its links lead to
-    for file in files.values():
-        if file.is_relative_to(folder) and leads_out(file, folder) and leads_out(file, blobs):
-            raise UserError("is a link out of the folder: put a copy in its place", file=file)
-    weights_file = base / _WEIGHTS
-    del files[Path(_WEIGHTS)]
-    key = [
-        *(fingerprint(folder / name) for name in (ADAPTER, ADAPTER_CONFIG)),
-        *(str(base), weights_file.stat().st_size, weights_file.stat().st_mtime_ns),
-        {name.as_posix(): fingerprint(file) for name, file in files.items()},
-    ]
+    return base
 
-    def make(target: Path) -> None:
-        weights, adapters = load_file(weights_file), load_file(folder / ADAPTER)
+
+@torch.no_grad()
+def _merge_adapters(transformer: PreTrainedModel, folder: Path) -> None:
+    """Make each weight W of a model W + (alpha / rank) B A, by the adapters in a folder.
+
+    Raises:
+        UserError: if they are damaged, or of another model.
+    """
+    try:
+        config, adapters = read_record(folder / ADAPTER_CONFIG), load_file(folder / ADAPTER)
+        weights = dict(transformer.named_parameters())
         for name, a in adapters.items():  # (rank, in)
             layer, _, factor = name.removeprefix("base_model.model.").partition(".lora_")
             if factor == "A.weight":
                 b = adapters[name.replace(".lora_A.", ".lora_B.")]  # (out, rank)
-                weights[f"{layer}.weight"] += config["lora_alpha"] / config["r"] * b.float() @ a.float()
+                weight = weights[f"{layer}.weight"]
+                weight += (config["lora_alpha"] / config["r"] * b.float() @ a.float()).to(weight)
             elif factor != "B.weight":  # an embedding's, say
                 raise KeyError(name)
-        for part_folder, file in files.items():
-            (target / part_folder).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target / part_folder)
-        save_file(weights, target / _WEIGHTS, {"format": "pt"})
-
-    try:
-        return cache.cached_file("with_adapters", key, make)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        base = config["base_model_name_or_path"]
         raise UserError(
             f"model {folder}: its adapters are damaged, or of another model than {base}: {first_line(error)}"
         ) from None
@@ -242,8 +239,8 @@ def load_model(
     device = "meta" if empty else device
     if is_folder(Path(path)):
         module_folders(Path(path), trusts_code=settings.trust_remote_code)
-    with silence_libraries(), loading_reports(empty=empty) as reports:
-        model = load_plain(path, settings, device=device, local_files_only=local_files_only)
+    with silence_libraries():
+        model = _load_plain(path, settings, device, local_files_only=local_files_only, empty=empty)
         if isinstance(model[0], StaticEmbedding):
             model = with_token_table(model)
         offline = {"local_files_only": local_files_only}
@@ -252,7 +249,12 @@ def load_model(
     transformer = first.auto_model if isinstance(first, Transformer) else None
     if not empty:
         tokenizer = first.tokenizer if isinstance(first, Transformer | StaticTokens) else None
-        check_complete(path, model, reports, tokenizer, transformer)
+        report = transformer and _loading_report(
+            path, settings, transformer, local_files_only=local_files_only
+        )
+        check_complete(path, model, report, tokenizer, transformer)
+        if transformer is not None and (adapters := _adapter_folder(settings.path)) is not None:
+            _merge_adapters(transformer, adapters)
     for option in ("pooling", "bidirectional"):
         value = getattr(settings, option)
         if value is not None and transformer is None:
@@ -291,22 +293,45 @@ def load_model(
     return model
 
 
-def load_plain(
-    path: str, settings: ModelSettings, *, device: str | None, local_files_only: bool
+def _load_plain(
+    path: str, settings: ModelSettings, device: str | None, *, local_files_only: bool, empty: bool
 ) -> SentenceTransformer:
     """The checkpoint as sentence-transformers loads it, from safetensors alone, in float32."""
-    options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
+    options: dict[str, Any] = {**_WEIGHTS_OPTIONS, **({"device_map": "meta"} if empty else {})}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
+    return SentenceTransformer(
+        path,
+        device=None if empty else device,
+        revision=settings.revision,
+        local_files_only=local_files_only,
+        trust_remote_code=settings.trust_remote_code,
+        model_kwargs=options,
+    )
+
+
+def _loading_report(
+    path: str, settings: ModelSettings, transformer: PreTrainedModel, *, local_files_only: bool
+) -> LoadingReport:
+    """What transformers says of the weights in a transformer's files.
+
+    sentence-transformers does not pass it on. On torch's device `meta` no weight is read for it.
+    """
+    modules = fetch_file(path, "modules.json", settings.revision, local_files_only=local_files_only)
     with silence_libraries():
-        return SentenceTransformer(
+        _, report = type(transformer).from_pretrained(
             path,
-            device=device,
+            config=deepcopy(transformer.config),
+            subfolder="" if modules is None else read_json(modules)[0]["path"],
             revision=settings.revision,
             local_files_only=local_files_only,
             trust_remote_code=settings.trust_remote_code,
-            model_kwargs=options,
+            device_map="meta",
+            output_loading_info=True,
+            **_WEIGHTS_OPTIONS,
         )
+    loaded: LoadingReport = report
+    return loaded
 
 
 @contextmanager
