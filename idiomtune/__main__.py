@@ -23,9 +23,8 @@ PROGRAMS = {
     "find": "list the expressions of a glossary in texts, with meaning and usage",
     "search": "list the texts of a corpus that are nearest to a query",
     "write": "write a benchmark and training data for your own expressions, by language models",
-    "report": "compare runs: page, tables, plots",
+    "report": "compare runs: page, tables, plots; judge one by exit status",
     "explore": "search a corpus with models side by side, on a page",
-    "gate": "check a run against a baseline, by exit status",
     "push": "publish a checkpoint on the Hugging Face Hub",
 }
 

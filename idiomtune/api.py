@@ -221,29 +221,18 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     """Compare runs: tables here, and a page: `idiomtune report`.
 
     >>> page = it.report(run, other, against=other)
+    >>> it.report(run, against="baseline", fail_below=0.01).outcome    # passes, fails or cannot tell
+
+    Args:
+        options: those of the command; of `fail_below` one value or a list.
     """
     from idiomtune.programs.report import parse
     from idiomtune.programs.report import report as write
     from idiomtune.reports.page import PAGE
 
     arguments = [*(_existing(run, "runs") for run in runs), *_option_words(options)]
-    return Page(write(parse(arguments)) / PAGE)
-
-
-@run_alone
-def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
-    """May a run replace another model? `passes`, `fails` or `cannot tell`: `idiomtune gate`.
-
-    >>> it.gate(run, against="baseline", margin=0.01)
-
-    Args:
-        options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `overwrite`,
-            `extensions`.
-    """
-    from idiomtune.programs.gate import gate as judge
-    from idiomtune.programs.gate import parse
-
-    return judge(parse([_existing(run, "run"), *_option_words({"against": against, **options}, _LIMITS)]))
+    folder, outcome = write(parse(arguments))
+    return Page(folder / PAGE, outcome)
 
 
 def usage(
@@ -581,10 +570,11 @@ class Page:
 
     Args:
         path: the file.
+        outcome: of a report's `fail_below`: `passes`, `fails` or `cannot tell`; None without it.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path_text(path, "path"))
+    def __init__(self, path: str | Path, outcome: str | None = None) -> None:
+        self.path, self.outcome = Path(path_text(path, "path")), outcome
         if not is_file(self.path):
             raise UserError("there is no such page", option="path", file=self.path)
 
@@ -601,7 +591,6 @@ class Page:
 # ------------------------------------------------------------------------- options, as words and values
 
 
-_LIMITS = ("floor", "margin", "cluster_margin")
 _MOST_NESTED = 20  # sections of options, one in another
 _ENDLESS = "contains itself, or is nested too deep"
 _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
@@ -734,14 +723,15 @@ def _existing(path: Any, option: str) -> str:
     return text
 
 
-def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> Iterator[str]:
-    """Options of a program without a configuration: of several limits or runs each, of other lists one."""
+def _option_words(options: Mapping[str, Any]) -> Iterator[str]:
+    """Options of a report: of several margins each, of other lists one."""
     for name, value in options.items():
         parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
-        are_numbers = name in numbers and all(isinstance(part, Real) for part in parts)
-        are_plain = are_numbers or (name == "overwrite" and isinstance(value, bool))
+        are_plain = (name == "overwrite" and isinstance(value, bool)) or (
+            name == "fail_below" and all(isinstance(part, Real) for part in parts)
+        )
         texts = [str(part).lower() if are_plain else path_text(part, name) for part in parts]
-        if name in (*numbers, "against"):
+        if name == "fail_below":
             yield from (f"{name}={text}" for text in texts)
         elif value is not None:
             yield f"{name}={path_text(','.join(texts), name)}"

@@ -119,7 +119,7 @@ def _import_all() -> None:
     with tempfile.TemporaryDirectory() as folder:
         learning_curve([Curves("", [], "")], 1, "", Path(folder, "curve.png"))
     write_card("learned", {}, model="", into="tokens", glossary={"expressions": 0}, about="", rows=[])
-    page([], [], [], [])
+    page([], [], [], [], [], [])
 
 
 def program(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Child:

@@ -28,7 +28,6 @@ from PIL import Image
 import idiomloss
 import idiomtune.programs.explore
 import idiomtune.programs.find
-import idiomtune.programs.gate
 import idiomtune.programs.report
 import idiomtune.programs.search
 import idiomtune.programs.write
@@ -69,7 +68,6 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "find": idiomtune.programs.find.parse,
     "report": idiomtune.programs.report.parse,
     "search": idiomtune.programs.search.parse,
-    "gate": idiomtune.programs.gate.parse,
     "write": idiomtune.programs.write.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
@@ -210,7 +208,7 @@ def test_a_wrong_command_would_be_noticed() -> None:
         "idiomtune train resume=<run> trainer.learning_rate=1",
         "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruners=best",
         "idiomtune push checkpoint=<run> repo_id=idioms",
-        "idiomtune gate <run> margin=0.02",
+        "idiomtune report <run> fail_below=0.02",
     ):
         ((program, arguments),) = programs_in(line)
         with pytest.raises((Exception, SystemExit)):

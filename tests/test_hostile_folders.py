@@ -176,7 +176,6 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
     "evaluate": lambda folder: it.evaluate(folder, ["semeval2022"], data="sample", device="cpu"),
     "explore": lambda folder: it.explore(folder, corpus=["Ice."], output="page.html", overwrite=True),
     "report": lambda folder: it.report(folder),
-    "gate": lambda folder: it.gate(folder, floor="idiolink/val/span/ndcg@10:0.1"),
     "learn": lambda folder: it.learn(folder, {"cold feet": "fear"}, output="taught", sentences=2, epochs=1),
     "push": lambda folder: it.push(folder, "me/it", dry_run=True, allow_sample=True, license="mit"),
     "train": lambda folder: it.check("idiolink_ft", "benchmark=[idiolink]", data="sample", model=folder),

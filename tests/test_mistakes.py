@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import idiomtune.programs.explore
-import idiomtune.programs.gate
 import idiomtune.programs.report
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings
 from idiomtune.encoder.glossary import read_glossary, saved_meanings
@@ -159,14 +158,13 @@ TAKEN: list[Taken] = [
     ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
     ("report", "scores.json output=out", SCORES | {"out/table.md": "mine"}, "output=out/table.md"),
     ("report", "run split=x", {}, "split=x"),
-    ("gate", "~nosuch/r floor=a:0", {}, "~nosuch"),
+    ("report", "~nosuch/r", {}, "~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "evaluate": lambda config: score_model(checked_settings(EvaluateSettings, config)),
     "learn": lambda config: learn(checked_settings(LearnSettings, config)),
     "explore": idiomtune.programs.explore.main,
     "report": idiomtune.programs.report.main,
-    "gate": idiomtune.programs.gate.main,
 }
 
 
@@ -180,7 +178,7 @@ def test_what_is_there_already_is_refused_first(
     for file, content in files.items():
         write(here / file, content)
     before = contents(here)
-    if program in ("explore", "report", "gate"):  # have neither a configuration nor `model=`
+    if program in ("explore", "report"):  # have neither a configuration nor `model=`
         assert PROGRAMS[program](options.split()) == 2
         message = capsys.readouterr().err
     else:
@@ -233,12 +231,9 @@ def test_an_extension_that_cannot_be_imported_is_named(
     monkeypatch.syspath_prepend(str(here))
     write(here / "ext_exits.py", "raise SystemExit(0)")
     write(here / "ext_raises.py", "class E(BaseException): ...\nraise E('x')")
-    for program, options in (
-        ("report", ["extensions=ext_exits"]),
-        ("gate", ["floor=x/y:0", "extensions=ext_raises"]),
-    ):
-        assert PROGRAMS[program]([str(here), *options]) == 2
-        printed, cause = capsys.readouterr().err, {"report": "SystemExit: 0", "gate": "E: x"}[program]
+    for module, cause in (("ext_exits", "SystemExit: 0"), ("ext_raises", "E: x")):
+        assert PROGRAMS["report"]([str(here), f"extensions={module}"]) == 2
+        printed = capsys.readouterr().err
         assert all(part in printed for part in ("error: extensions: ext_", cause))
 
 
@@ -247,11 +242,7 @@ def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, caps
     """No recursion without end; what configurations are like is read."""
     run = plant(here / "run")
     write(run / name, "[" * 100_000)
-    for status in (
-        idiomtune.programs.report.main([str(run)]),
-        idiomtune.programs.gate.main([str(run), "floor=idiolink/val/sentence/ndcg@10:0"]),
-    ):
-        assert status == (0 if name == "config.yaml" else 2)
+    assert idiomtune.programs.report.main([str(run)]) == (0 if name == "config.yaml" else 2)
     printed = capsys.readouterr()
     assert f"{name} is damaged" in printed.out + printed.err or name == "run.json"
     assert "unexpected" not in printed.err
@@ -263,7 +254,6 @@ def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFix
     run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
     assert idiomtune.programs.report.main([str(run)]) == 0
     assert idiomtune.programs.report.main([nowhere]) == 2
-    assert idiomtune.programs.gate.main([nowhere, "floor=own_val/score:0"]) == 2
     printed = capsys.readouterr()
     assert "\x1b" not in printed.out + printed.err
     assert printed.out.count("\\x1b[31m") > 0 < printed.err.count("\\x1b[31m")

@@ -88,14 +88,12 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
     for mode in ("sentence", "span"):
         key = f"idiolink/val/{mode}/ndcg@10"
         assert of_run["scores"][key] > of_run["baseline"][key] + 0.03
-    margin = "margin=idiolink/val/span/ndcg@10:0.1"
-    done = run(
-        "idiomtune", "gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}"
-    )
+    margin = "fail_below=idiolink/val/span/ndcg@10:0.1"
+    report = ("idiomtune", "report", str(output), f"against={folder}", margin)
+    done = run(*report, f"output={tmp_path / 'report'}")
     assert done.returncode == 0, done.stderr
-    (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
-    assert check["interval"] == pytest.approx([0.0, 0.0], abs=1e-9)  # the same model
-    assert (check["num_queries"], check["num_clusters"]) == (48, 12)
+    (row,) = [line for line in done.stdout.splitlines() if "worse by at most 0.1" in line]
+    assert row.split("│")[-4:-1] == [" [+0.0000, +0.0000] ", "      48 ", "    12 "]  # the same model
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"

@@ -60,7 +60,6 @@ FLOOR = {
 # What a room, or a module, may not import though it stands on a lower floor; and which libraries.
 LIGHT = (
     "find",
-    "gate",
     "report",
     "new",
     "explore",

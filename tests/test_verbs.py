@@ -98,8 +98,9 @@ def test_a_run_is_resumed_evaluated_and_judged(options: list[str]) -> None:
     scores = it.evaluate(again, ["idiolink"], *words, data="sample")
     assert scores[KEY] == again.scores[KEY]
     assert dict(it.evaluate(again.best, "idiolink", *words, data="sample")) == dict(scores)
-    assert it.gate(again, against="baseline", floor=f"{KEY}:2") == "fails"
-    assert "idiolink" in it.report(again).path.read_text()
+    page = it.report(again, against="baseline", fail_below=[f"{KEY}:0.5", 0.9])
+    assert (page.outcome, "idiolink" in page.path.read_text()) == ("passes", True)
+    assert it.report(again).outcome is None
     page = it.explore(again, corpus=["He broke the ice.", "The ice broke."], device="cpu")
     assert "<iframe" in page._repr_html_()
     assert again.push("me/idioms", dry_run=True, license="mit", allow_sample=True) is None

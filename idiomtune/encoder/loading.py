@@ -6,7 +6,6 @@ import importlib.util
 import json
 import logging
 import re
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

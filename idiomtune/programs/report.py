@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path, write_text
 from idiomtune.io.outputs import check_output, reserved_output
-from idiomtune.programs.failures import names_and_options, run_plain, split_names
+from idiomtune.programs.failures import MISTAKE, names_and_options, run_plain, split_names
+
+if TYPE_CHECKING:
+    from idiomtune.reports.frames import Group
+    from idiomtune.reports.thresholds import Outcome, Threshold
 
 HELP = """Compare finished runs.
 
@@ -21,16 +27,25 @@ are averaged within each seed. A JSON file that idiomtune evaluate wrote (output
 
 output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder; for
                     several runs report/ beside the first, or in the first folder of runs
-against=<folder>    compare every other group with this run's group, query by query; by default with the first
+against=<folder>    compare every other group with this run's group, query by query; by default the first's;
+                    baseline: each group only with its own model before training
+fail_below=[<score>:]<margin>  the exit status says whether a score is worse than that of against= by more
+                    than the margin, in its own unit; without a score: the same for all compared scores
+                    but ranks and errors. Also several of them
 overwrite=true      replace the files in output=; those in the default folder are always replaced
 group=seeds|none    none: each run separately
 scores=main|all     all: print every score, not only the papers' tables (files always have all)
-extensions=<module>[,<module>…]  your own modules with benchmarks of these runs"""
+extensions=<module>[,<module>…]  your own modules with benchmarks of these runs
 
-_OPTIONS = ("output", "overwrite", "against", "group", "scores", "extensions")
+Exit status with fail_below=: 0 all pass; 1 a score fails; 3 it cannot be told: the margin is within the 95%
+interval of the difference (idioms, compounds, expressions or groups are resampled). 2 the command is wrong,
+or the program failed."""
+
+_OPTIONS = ("output", "overwrite", "against", "fail_below", "group", "scores", "extensions")
 _FILES = ("report.html", "table.md", "table.csv", "table.tex")
 # The first is the default.
 _VALUES = {"group": ("seeds", "none"), "scores": ("main", "all"), "overwrite": ("false", "true")}
+_BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
@@ -39,10 +54,12 @@ class ReportArguments:
 
     Attributes:
         options: as they were given; the last one counts.
+        margins: score key ("" for all) → by how much it may be worse.
     """
 
     folders: list[Path]
     options: Mapping[str, str]
+    margins: Mapping[str, float]
 
     def path(self, option: str) -> Path | None:
         """An option that is a path."""
@@ -62,14 +79,34 @@ def parse(arguments: Sequence[str]) -> ReportArguments:
             raise UserError(f"{option}={options[option]}: must be {' or '.join(allowed)}")
     if not folders:
         raise UserError("give at least one run folder, or a folder of runs (see --help)")
-    return ReportArguments([user_path(folder, "run") for folder in folders], options)
+    margins = _margins(values_of.get("fail_below", ()))
+    if margins and not options.get("against"):
+        raise UserError("fail_below= needs against=<run>, or against=baseline")
+    return ReportArguments([user_path(folder, "run") for folder in folders], options, margins)
 
 
-def report(arguments: ReportArguments) -> Path:
+def _margins(values: Iterable[str]) -> dict[str, float]:
+    """Score key → margin."""
+    margins: dict[str, float] = {}
+    for value in values:
+        key, _, number = value.rpartition(":")
+        try:
+            margin = float(number)
+        except ValueError:
+            margin = math.nan
+        if not 0 <= margin < math.inf:
+            raise UserError(f"fail_below={value}: must be [<score>:]<number of 0 or more>")
+        if key in margins:
+            raise UserError(f"fail_below={value}: {key or 'the margin of all scores'} is given twice")
+        margins[key] = margin
+    return margins
+
+
+def report(arguments: ReportArguments) -> tuple[Path, Outcome | None]:
     """Print the tables, and write the files.
 
     Returns:
-        The folder with the files.
+        The folder with the files, and whether the scores are within their margins, if they have some.
 
     Raises:
         UserError: if there is nothing to report, or the files cannot be written.
@@ -80,26 +117,36 @@ def report(arguments: ReportArguments) -> Path:
         check_output("output", file, overwrite=overwrite)
     # Pandas and matplotlib take seconds: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
-    from idiomtune.reports import compare, frames, page, runs, score_tables, tables
+    from idiomtune.reports import compare, frames, page, runs, score_tables, tables, thresholds
 
     load_extensions(split_names(arguments.options.get("extensions", "")))
-    against = arguments.path("against")
-    paths, read_notes = runs.find_runs([*arguments.folders, *([against] if against else [])])
-    read = runs.read_runs(paths)
-    groups = frames.group_runs(read, by_seed=arguments.options.get("group") != "none")
-    notes = frames.notes_of(groups, read, read_notes)
+    is_baseline = arguments.options.get("against") == _BASELINE
+    against = None if is_baseline else arguments.path("against")
+    paths, read_notes = runs.find_runs(arguments.folders)
+    others, more_notes = runs.find_runs([against] if against else [])
+    read = runs.read_runs(list(dict.fromkeys([*paths, *others])))
+    separate = set(others).difference(paths)
+    groups = frames.group_runs(read, by_seed=arguments.options.get("group") != "none", separate=separate)
+    notes = frames.notes_of(groups, read, [*read_notes, *more_notes])
     if not groups:
         raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
-    chosen = runs.find_runs([against])[0] if against else paths
-    first = next((group for group in groups if any(run.path in chosen for run in group.runs)), None)
-    if first is None:
+    chosen = others or paths
+    firsts = [group for group in groups if any(run.path in chosen for run in group.runs)]
+    if not firsts:
         raise UserError(f"against={against}: that run has no scores")
-    compared = [compare.compare(group, first) for group in groups if group is not first]
+    first = None if is_baseline else firsts[0]
+    compared = [compare.compare(group, first) for group in groups if first and group is not first]
     compared = [result for result in [*compared, *map(compare.compare, groups)] if result.differences]
-    notes += compare.without_common_scores(groups, first, compared)
-    all_notes = [*notes, *compare.comparison_notes(compared)]
+    notes += compare.without_common_scores(groups, first, compared) if first else []
 
-    papers = score_tables.paper_tables(groups)
+    judged, missing = _judge(groups, [] if is_baseline else firsts, arguments.margins)
+    notes += missing
+    verdicts = compare.head_verdicts(groups, compared)
+    verdicts += [thresholds.summary(name, of_group) for name, of_group in judged.items()]
+    title = f"against {first.name if first else 'its untrained model'}"
+    judgements = [thresholds.threshold_table(f"{name} {title}", rows) for name, rows in judged.items()]
+    papers = [*judgements, *score_tables.paper_tables(groups)]
+    all_notes = [*notes, *compare.comparison_notes(compared)]
     every = groups if arguments.options.get("scores") == "all" else ()
     printed = [*papers, *map(score_tables.group_table, every)]
     for result in compared:
@@ -109,18 +156,44 @@ def report(arguments: ReportArguments) -> Path:
         if table.rows:
             tables.print_table(table)
     tables.print_notes(all_notes)
-    for sentence in compare.head_verdicts(groups, compared):
+    for sentence in verdicts:
         print(printable(sentence))
 
     folder = output or _default_output(paths, arguments.folders[0])
     contents = (
-        page.page(groups, read, compared, notes),
+        page.page(groups, read, papers, compared, verdicts, notes),
         score_tables.as_markdown(groups, papers, compared, all_notes),
         score_tables.as_csv(groups, compared),
         tables.latex_document(papers, all_notes),
     )
     _write(folder, dict(zip(_FILES, contents, strict=True)), overwrite=overwrite)
-    return folder
+    return folder, thresholds.worst([t for rows in judged.values() for t in rows]) if judged else None
+
+
+def _judge(
+    groups: Sequence[Group], references: Sequence[Group], margins: Mapping[str, float]
+) -> tuple[dict[str, list[Threshold]], list[str]]:
+    """Name of a group → the thresholds of its scores, and notes; empty without margins.
+
+    Args:
+        references: the groups of `against=`, of which there may be one; empty for the untrained models.
+    """
+    from idiomtune.reports.thresholds import thresholds_of
+
+    judged: dict[str, list[Threshold]] = {}
+    notes: list[str] = []
+    if not margins:
+        return judged, notes
+    if len(references) > 1:
+        names = "; ".join(group.name for group in references)
+        raise UserError(f"against=: give runs of one recipe; these differ in more than the seed: {names}")
+    for group in groups:
+        if group not in references:
+            judged[group.name], more = thresholds_of(group, references[0] if references else None, margins)
+            notes += more
+    if not judged:
+        raise UserError("against=: there is no other run with scores to compare with that one")
+    return judged, notes
 
 
 def _default_output(paths: Sequence[Path], named: Path) -> Path:
@@ -150,10 +223,16 @@ def _write(folder: Path, contents: Mapping[str, str], *, overwrite: bool) -> Non
 
 
 def _run(arguments: Sequence[str]) -> int:
-    print(printable(str(report(parse(arguments)))))
-    return 0
+    folder, outcome = report(parse(arguments))
+    print(printable(str(folder)))
+    if outcome is None:
+        return 0
+    from idiomtune.reports.thresholds import STATUS
+
+    return STATUS[outcome]
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
-    return run_plain(_run, arguments, HELP)
+    # Python's status would be 1, which says that a score fails.
+    return run_plain(_run, arguments, HELP, unexpected=MISTAKE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path, PurePosixPath
@@ -197,12 +197,15 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
     return items.drop_duplicates(["key", "query"], keep="last"), damaged
 
 
-def group_runs(runs: Sequence[RunResults], *, by_seed: bool = True) -> list[Group]:
+def group_runs(
+    runs: Sequence[RunResults], *, by_seed: bool = True, separate: Collection[Path] = ()
+) -> list[Group]:
     """Groups in the order of their first runs.
 
     Args:
         runs: those without scores are left out.
         by_seed: False makes every run a group of its own.
+        separate: runs that are in no group with the others, even if they differ only in the seed.
     """
     read_items.cache_clear()  # a run may have been resumed since, in the same notebook
     members: dict[Any, list[RunResults]] = defaultdict(list)
@@ -211,7 +214,7 @@ def group_runs(runs: Sequence[RunResults], *, by_seed: bool = True) -> list[Grou
         # What a run without a configuration is equal to is unknown.
         is_single = not by_seed or not run.config or run.status == "scored"
         identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
-        members[identity, number if is_single else None].append(run)
+        members[identity, number if is_single else None, run.path in separate].append(run)
     options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
     rows = options.to_dict("records") or [{}] * len(names)  # pandas 2 has no rows where there are no columns
     return [

@@ -15,7 +15,7 @@ from idiomtune.declarations.registry import benchmark_type, benchmark_types, res
 from idiomtune.io.files import flat
 from idiomtune.io.pages import template
 from idiomtune.io.secrets import OPTION, hide_secrets
-from idiomtune.reports.compare import GroupComparison, comparison_notes, head_verdicts
+from idiomtune.reports.compare import GroupComparison, comparison_notes
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
     curves_svg,
@@ -26,7 +26,7 @@ from idiomtune.reports.plots import (
     set_style,
 )
 from idiomtune.reports.runs import RecordsOfRun, RunResults
-from idiomtune.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
+from idiomtune.reports.score_tables import changes, detail_tables, paired_table, untested_table
 from idiomtune.reports.tables import Table
 
 PAGE = "report.html"
@@ -38,7 +38,9 @@ _SHOWN_ELSEWHERE = ("data", "files", "config", "notes", "warnings", "not_scored"
 def page(
     groups: Sequence[Group],
     runs: Sequence[RunResults],
+    tables: Sequence[Table],
     compared: Sequence[GroupComparison],
+    verdicts: Sequence[str],
     notes: Sequence[str],
 ) -> str:
     """The page as HTML.
@@ -46,8 +48,9 @@ def page(
     Args:
         groups: of the runs that are scored.
         runs: all, also those that failed.
+        tables: of scores.
         compared: differences to show.
-        notes: what to say first.
+        verdicts, notes: what to say first.
     """
     is_single = len(runs) == 1
     first = {group.runs[0].path for group in groups}
@@ -62,12 +65,12 @@ def page(
         one=is_single,
         looks=[set_style(number) for number in range(len(groups))],
         groups=Table("", ["group", "runs", *options], rows, 2 + len(options)),
-        tables=paper_tables(groups),
+        tables=tables,
         paired=[(paired_table(c), _bars(c), detail_tables(c)) for c in compared if c.is_tested],
         untested=untested_table(compared),
         curves=[] if is_single else group_curves(groups),
         views=[_view(run, with_examples=run.path in first) for run in runs if run.is_scored],
-        verdicts=head_verdicts(groups, compared),
+        verdicts=verdicts,
         notes=[*notes, *comparison_notes(compared)],
     )
 

@@ -13,7 +13,14 @@ from idiomtune.declarations.examples import NUM_FIRST, Example, Examples
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, printable, write_text
-from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, compare_monitored
+from idiomtune.reports.compare import (
+    UNTRAINED,
+    Difference,
+    beats_untrained,
+    compare,
+    compare_monitored,
+    head_verdicts,
+)
 from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
 from idiomtune.reports.runs import RunResults, find_runs, read_run, read_runs
 from idiomtune.reports.score_tables import (
@@ -48,13 +55,14 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         run = read_run(folder, folder.name)
         groups = group_runs([run])
         compared = [compare(group) for group in groups if run.baseline]
-        write_text(folder / PAGE, page(groups, [run], compared, notes_of(groups, [run])))
+        papers, verdicts = paper_tables(groups), head_verdicts(groups, compared)
+        write_text(folder / PAGE, page(groups, [run], papers, compared, verdicts, notes_of(groups, [run])))
         differences = [d for group in groups for d in compare_monitored(group, compared)]
         tables = [_monitored_table(run, differences)]
         if all_scores:
             tables.append(changes(changeable(run.scores), run.baseline, "all scores", ("before", "after")))
         elif all(key.startswith("own_") for key in run.monitor):
-            tables += paper_tables(groups)  # at which rank something is found
+            tables += papers  # at which rank something is found
         for table in tables:
             if table.rows:
                 print_table(table)

@@ -54,7 +54,7 @@ def test_programs_with_a_configuration_refuse_it(program: str, argument: str) ->
     assert "swordfish" not in str(error)
 
 
-@pytest.mark.parametrize("program", ["explore", "report", "gate", "new"])
+@pytest.mark.parametrize("program", ["explore", "report", "new"])
 @pytest.mark.parametrize("argument", ["output={}", "runs/{}"])
 def test_programs_without_a_configuration_refuse_it(
     program: str, argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -73,8 +73,8 @@ def test_programs_without_a_configuration_refuse_it(
     [
         *(lambda: it.train("own", name=VALUE), lambda: it.check("own", name=VALUE)),
         *(lambda: it.evaluate("minilm", output=VALUE), lambda: it.report(".", output=VALUE)),
-        *(lambda: it.gate(".", output=VALUE, floor="a:1"), lambda: it.explore("a", output=VALUE)),
-        *(lambda: it.explore(VALUE), lambda: it.glossary("wordnet", VALUE), lambda: it.push("a", VALUE)),
+        *(lambda: it.explore("a", output=VALUE), lambda: it.explore(VALUE)),
+        *(lambda: it.glossary("wordnet", VALUE), lambda: it.push("a", VALUE)),
         lambda: it.learn("minilm", "a.tsv", output=VALUE),
     ],
 )

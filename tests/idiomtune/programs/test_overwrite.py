@@ -42,7 +42,6 @@ MAKERS: dict[str, Make] = {
     "idioms.parquet": lambda f, *_, **o: it.glossary(
         "wiktionary", f / "idioms.parquet", path="words.jsonl", **o
     ),
-    "verdict.json": lambda f, _, run, **o: it.gate(run, floor=f"{KEY}:0.1", output=f / "verdict.json", **o),
     "report.html table.md table.csv table.tex": lambda f, _, run, **o: it.report(run, output=f, **o),
 }
 
@@ -105,7 +104,6 @@ def test_a_report_replaces_its_files_in_its_own_place(planted: Path, tmp_path: P
     it.report(run_, output=tmp_path / "else")
     refused(lambda: it.report(run_, output=tmp_path / "else"), "overwrite=true")
     refused(lambda: it.report(run_, overwrite="yes"), "overwrite=yes")
-    refused(lambda: it.gate(run_, floor=f"{KEY}:0.1", overwrite="yes"), "overwrite=yes")
 
 
 def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "glossary": lambda: it.glossary(["table.tsv"], "new.tsv", texts=TEXTS),
     "push": lambda: it.push("run", "me/x", dry_run=True),
     "report": lambda: it.report("run"),
-    "gate": lambda: it.gate("run", against="baseline"),
     "explore": lambda: it.explore("tiny", corpus=TEXTS),
     "find": lambda: it.find(TEXTS[:1], MEANINGS, "tiny"),
     "write": lambda: it.write(MEANINGS, "new", "none", dry_run=True),

@@ -21,12 +21,12 @@ from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.hub.model_card import eval_results
 from idiomtune.programs.report import main, parse
-from idiomtune.reports.checks import Check, check_table
 from idiomtune.reports.compare import Difference, GroupComparison, compare, comparison_notes
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
+from idiomtune.reports.thresholds import Threshold, threshold_table
 from tests.planted_runs import SCORES, plant, plant_queries, query, score_at, table_of, write_lines
 from tests.programs import ROOT
 
@@ -233,8 +233,8 @@ def test_a_comparison_calls_clusters_by_the_datas_word(keys: list[str], unit: st
     table, (detail, *_) = paired_table(compared), detail_tables(compared)
     assert (table.columns[-2:], detail.columns[0]) == ([f"95% by {unit}", f"p by {unit}"], unit)
     assert f"6 queries of 6 {unit}s" in table.title
-    checks = [Check("", "margin", d.score, 0.1, 0.5, 0.6, 0.1, None, "passes", "", 6, 6) for d in rows]
-    assert check_table(checks, "").columns[-1] == f"{unit}s"
+    thresholds = [Threshold(d, 0.1, "passes", "") for d in rows]
+    assert threshold_table("", thresholds).columns[-1] == f"{unit}s"
 
 
 def test_cross_validations_are_compared_by_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`idiomtune gate` on planted runs: what passes, what fails, what cannot be told, and what is no command."""
+"""`idiomtune report fail_below=` on planted runs: what passes, what fails, what cannot be told."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,10 @@ import pytest
 
 from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
-from idiomtune.programs.gate import main, parse
+from idiomtune.programs.report import main, parse
+from idiomtune.reports.frames import single_recipe
+from idiomtune.reports.runs import find_runs, read_runs
+from idiomtune.reports.thresholds import Threshold, thresholds_of
 from idiomtune.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, table_of, write_lines
 
@@ -56,96 +59,76 @@ def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **o
     return folder
 
 
-def gated(tmp_path: Path, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
-    file = tmp_path / "gate.json"
-    status = main([*map(str, arguments), f"output={file}", "overwrite=true"])
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    assert content["status"] == status
-    return status, content["checks"]
+def thresholds(run: Path, other: Path | None, **margins: float) -> dict[str, Threshold]:
+    """Score → its threshold; a margin is named by the metric of IdioLink, or `every`."""
+    names = {"every": "", "ndcg": NDCG, "literal": f"{NDCG}/literal"}
+    ours, theirs = (read_runs(find_runs([folder] if folder else [])[0]) for folder in (run, other))
+    reference = single_recipe(theirs) if theirs else None
+    by_key = {names[name]: margin for name, margin in margins.items()}
+    return {t.difference.key: t for t in thresholds_of(single_recipe(ours), reference, by_key)[0]}
 
 
-def compared(tmp_path: Path, before: dict[str, float], after: dict[str, float]) -> tuple[str, str]:
-    """Arguments: a run with these queries, against another."""
+def planted(tmp_path: Path, before: dict[str, float], after: dict[str, float]) -> tuple[Path, Path]:
+    """A run with these queries, and another to compare it with."""
     number = len(list(tmp_path.iterdir()))
     theirs = plant_queries(tmp_path / f"{number}_before", before)
-    ours = plant_queries(tmp_path / f"{number}_after", after, **OTHER)
-    return str(ours), f"against={theirs}"
+    return plant_queries(tmp_path / f"{number}_after", after, **OTHER), theirs
 
 
 def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SemEval dev: .834 before training, .713 after it."""
     run = plant_sts(tmp_path / "triplet", 0.713, before=0.834, experiment="adaptive_triplet_paper")
-    status, (check,) = gated(tmp_path, run, "against=baseline", f"margin={STS}:0.02")
-    assert (status, check["verdict"]) == (1, "fails")
-    assert (check["num_queries"], check["num_clusters"]) == (600, 600)
-    assert check["before"] - check["after"] == pytest.approx(0.12, abs=0.04)
-    assert check["interval"][1] < -0.02
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"triplet: fails in 1 of 1 checks, at worst {STS}")
+    assert main([str(run), "against=baseline", f"fail_below={STS}:0.02"]) == 1
+    *_, verdict, folder = capsys.readouterr().out.splitlines()
+    assert folder == str(run)
+    assert verdict.startswith(f"adaptive_triplet_paper: fails in 1 of 1 scores, at worst {STS} (worse by")
+    for name in ("report.html", "table.md", "table.tex"):
+        assert "against its untrained model" in (run / name).read_text(encoding="utf-8")
+    (check,) = thresholds_of(single_recipe(read_runs([run])), None, {STS: 0.02})[0]
+    difference = check.difference
+    assert (check.outcome, difference.num_queries, difference.num_clusters) == ("fails", 600, 600)
+    assert difference.difference == pytest.approx(-0.12, abs=0.04)
+    assert difference.by_cluster is not None
+    assert difference.by_cluster[1] < -0.02
 
 
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
+    """What is named by `against=` is in no group with the others."""
     ours, theirs = (plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43))
-    assert main([str(ours), f"against={theirs}", "margin=0.01", "cluster_margin=0.05"]) == 0
+    assert main([str(ours), f"against={theirs}", "fail_below=0.01"]) == 0
     ours, theirs = (plant_sts(tmp_path / f"sts{s}", 0.83, seed=s) for s in (42, 43))
-    assert main([str(ours), f"against={theirs}", "margin=0.02"]) == 0
+    assert main([str(ours), f"against={theirs}", "fail_below=0.02"]) == 0
 
 
 def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(tmp_path: Path) -> None:
     """A loss of 0.005 ± noise: neither within nor beyond 0.005."""
-    runs = compared(tmp_path, values(1, noise=0.1), values(2, noise=0.1, shift=-0.005))
-    status, (check,) = gated(tmp_path, *runs, f"margin={NDCG}:0.005")
-    assert (status, check["verdict"]) == (3, "cannot tell")
-    low, high = check["interval"]
-    assert low < -0.005 < high
-    assert main([*runs, f"margin={NDCG}:0.005", f"floor={NDCG}:0.99"]) == 1
+    ours, theirs = planted(tmp_path, values(1, noise=0.1), values(2, noise=0.1, shift=-0.005))
+    command = [str(ours), f"against={theirs}", f"fail_below={NDCG}:0.005"]
+    assert main(command) == 3
+    ends = thresholds(ours, theirs, ndcg=0.005)[NDCG].difference.by_cluster
+    assert ends is not None
+    assert ends[0] < -0.005 < ends[1]
+    lost = plant_queries(tmp_path / "lost", values(2, shift=-0.2), trainer={"learning_rate": 6.0})
+    assert main([*command, str(lost)]) == 1  # of several groups the worst outcome counts
 
 
-@pytest.mark.parametrize(("num_idioms", "status"), [(5, 3), (6, 0)])
-def test_few_clusters_tell_nothing(tmp_path: Path, num_idioms: int, status: int) -> None:
+@pytest.mark.parametrize(("num_idioms", "outcome"), [(5, "cannot tell"), (6, "passes")])
+def test_few_clusters_tell_nothing(tmp_path: Path, num_idioms: int, outcome: str) -> None:
     """Idioms that all gain, each by much: no test of signs over five reaches 5%."""
     before = {f"{idiom}{i}": 0.5 for idiom in IDIOMS[:num_idioms] for i in range(20)}
-    assert main([*compared(tmp_path, before, dict.fromkeys(before, 0.9)), "margin=0.01"]) == status
+    runs = planted(tmp_path, before, dict.fromkeys(before, 0.9))
+    assert {t.outcome for t in thresholds(*runs, every=0.01).values()} == {outcome}
 
 
 def test_queries_of_one_idiom_count_as_one(tmp_path: Path) -> None:
-    """Three of ten idioms lose 0.1: by query that is certainly more than 0.015, by idiom it is not."""
+    """Three of ten idioms lose 0.1: by query that is certainly more than 0.005, by idiom it is not."""
     before = values(0, noise=0)
     after = {id_: value - 0.1 * (id_[0] in "abc") for id_, value in before.items()}
-    status, (check,) = gated(tmp_path, *compared(tmp_path, before, after), f"margin={NDCG}:0.005")
-    assert (status, check["num_queries"], check["num_clusters"]) == (3, 200, 10)
-    assert check["interval"][1] == pytest.approx(0, abs=0.011)
-
-
-def test_one_idiom_that_is_lost_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = values(0, noise=0)
-    after = {id_: value - 0.15 if id_[0] == "d" else value + 0.05 for id_, value in before.items()}
-    base = [*compared(tmp_path, before, after), f"margin={NDCG}:0.02"]
-    assert main(base) == 0  # over all idioms it gains
-    status, (_, check) = gated(tmp_path, *base, f"cluster_margin={NDCG}:0.1")
-    assert (status, check["difference"]) == (1, pytest.approx(-0.15))
-    assert [c["name"] for c in check["clusters"] if c["verdict"] == "fails"] == ["d"]
-    assert (check["clusters"][0]["name"], check["clusters"][0]["num_queries"]) == ("d", 20)
-    assert "d -0.1500" in capsys.readouterr().out
-
-
-def test_idioms_of_few_queries_are_not_judged_unless_they_fell(tmp_path: Path) -> None:
-    before = values(0, noise=0) | dict.fromkeys(("x0", "x1", "y0", *(f"z{i}" for i in range(6))), 0.9)
-    status, (check, *_) = gated(tmp_path, *compared(tmp_path, before, before), "cluster_margin=0.1")
-    assert status == 0
-    assert "2 of fewer than 6 queries not judged" in check["reason"]
-    after = before | {"x0": 0.1, "x1": 0.1}
-    status, (check, *_) = gated(tmp_path, *compared(tmp_path, before, after), "cluster_margin=0.1")
-    assert status == 3
-    assert check["reason"].startswith("x -0.8000")
-
-
-def test_floors_are_of_the_score_itself(tmp_path: Path) -> None:
-    run, other = plant_queries(tmp_path / "a", values(0)), NDCG.replace("ndcg@10", "r_precision")
-    status, checks = gated(tmp_path, run, f"floor={NDCG}:0.9", f"floor={other}:0.5")
-    assert status == 1
-    assert [c["verdict"] for c in checks] == ["fails", "passes"]
-    assert {(c["num_queries"], c["num_clusters"], c["interval"]) for c in checks} == {(200, 10, None)}
+    check = thresholds(*planted(tmp_path, before, after), ndcg=0.005)[NDCG]
+    difference = check.difference
+    assert (check.outcome, difference.num_queries, difference.num_clusters) == ("cannot tell", 200, 10)
+    assert difference.by_cluster is not None
+    assert difference.by_cluster[1] == pytest.approx(0, abs=0.011)
 
 
 def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
@@ -158,14 +141,13 @@ def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
         record = {"split": "train", "mode": "caption", "sense": "literal", "rank_difference": value}
         items = [record | {"id": f"{i}", "compound": f"c{i}"} for i in range(10)]
         write_lines(folder / "per_query" / "admire.jsonl", items)
-    for after, before, limits, status in (
-        (better, worse, [f"margin={key}:0.5", f"floor={key}:3.5"], 0),
-        (worse, better, [f"margin={key}:0.5"], 1),
-        (worse, better, [f"margin={key}:1.5"], 0),
-        (worse, better, [f"floor={key}:3.5"], 1),
-        (worse, better, ["margin=0.5"], 2),  # a share's margin is no rank's
+    for after, before, margin, status in (
+        (better, worse, f"{key}:0.5", 0),
+        (worse, better, f"{key}:0.5", 1),
+        (worse, better, f"{key}:1.5", 0),
+        (worse, better, "0.5", 2),  # a share's margin is no rank's
     ):
-        assert main([str(after), f"against={before}", *limits]) == status
+        assert main([str(after), f"against={before}", f"fail_below={margin}"]) == status
 
 
 def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
@@ -177,11 +159,9 @@ def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
         signs = {id_: ("literal", -1) if int(id_[1:]) % 2 else ("idiomatic", 1) for id_ in values(0)}
         records = [query(id_, 0.5 + sign * change, usage=usage) for id_, (usage, sign) in signs.items()]
         write_lines(folder / "per_query" / "idiolink.jsonl", records)
-    base = [tmp_path / "0.2", f"against={tmp_path / '0.0'}", "margin=0.02"]
-    assert gated(tmp_path, *base)[0] == 0
-    status, checks = gated(tmp_path, *base, f"margin={key}:0.05")
-    verdicts = [(c["score"], c["verdict"], c["num_queries"]) for c in checks]
-    assert (status, verdicts) == (1, [(NDCG, "passes", 200), (key, "fails", 100)])
+    found = thresholds(tmp_path / "0.2", tmp_path / "0.0", every=0.02, literal=0.05)
+    judged = {key: (t.outcome, t.difference.num_queries) for key, t in found.items()}
+    assert judged == {NDCG: ("passes", 200), key: ("fails", 100)}
 
 
 def evaluation(folder: Path, queries: dict[str, float]) -> Path:
@@ -200,62 +180,59 @@ def evaluation(folder: Path, queries: dict[str, float]) -> Path:
 def test_evaluations_are_compared_with_each_other_and_with_runs(tmp_path: Path) -> None:
     one, two = evaluation(tmp_path / "one", values(1)), evaluation(tmp_path / "two", values(2, shift=-0.1))
     run = plant_queries(tmp_path / "run", values(3))
-    assert main([str(one), f"against={run}", "margin=0.02"]) == 0
-    assert main([str(two), f"against={one}", "margin=0.02"]) == 1
+    assert main([str(one), f"against={run}", "fail_below=0.02"]) == 0
+    assert main([str(two), f"against={one}", "fail_below=0.02"]) == 1
 
 
 def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Results of each query; a score that a default margin cannot hold for."""
     before, after = plant(tmp_path / "a"), plant_queries(tmp_path / "b", values(0), **OTHER)
-    assert main([str(after), f"against={before}", f"margin={NDCG}:0.5"]) == 3
+    assert main([str(after), f"against={before}", f"fail_below={NDCG}:0.5"]) == 3
     assert "no results of each query" in capsys.readouterr().out
     card = json.loads((after / "scores.json").read_text(encoding="utf-8"))
     del card["scores"][NDCG]
     (after / "scores.json").write_text(json.dumps(card), encoding="utf-8")
-    assert main([str(after), f"against={plant_queries(tmp_path / 'c', values(0))}", "margin=0.02"]) == 0
+    assert main([str(after), f"against={plant_queries(tmp_path / 'c', values(0))}", "fail_below=0.02"]) == 0
     assert f"lacks them: {NDCG}" in capsys.readouterr().out
 
 
 def test_a_wrong_command_is_named() -> None:
     for arguments, named in (
-        *(("run", "margin="), ("margin=0.1", "run"), ("run margin=0.1", "against=")),
-        *((f"run {wrong}", wrong) for wrong in ("floor=0.5", f"floor={NDCG}:high", "marign=0.1")),
-        *((f"run against=old {wrong}", wrong) for wrong in ("margin=-0.1", "margin=nan")),
-        ("run against=old margin=0.1 margin=0.2", "margin=0.2"),
-        ("run against=old against=baseline margin=0.1", "against=baseline"),
+        *(("run fail_below=", "fail_below="), ("run fail_below=0.1", "against=")),
+        *((f"run against=old {wrong}", wrong) for wrong in ("fail_bellow=0.1", f"fail_below={NDCG}:high")),
+        *((f"run against=old {wrong}", wrong) for wrong in ("fail_below=-0.1", "fail_below=nan")),
+        ("run against=old fail_below=0.1 fail_below=0.2", "fail_below=0.2"),
     ):
         with pytest.raises(UserError, match=named):
             parse(arguments.split())
 
 
 def test_a_crash_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Python's own status for it would say that a check failed."""
-    monkeypatch.setattr("idiomtune.programs.gate.gate", Mock(side_effect=ZeroDivisionError("a mistake")))
-    assert main(["run", f"floor={NDCG}:0.5"]) == 2
+    """Python's own status for it would say that a score fails."""
+    monkeypatch.setattr("idiomtune.programs.report.report", Mock(side_effect=ZeroDivisionError("a mistake")))
+    assert main(["run", "against=baseline", "fail_below=0.5"]) == 2
     assert "a mistake" in capsys.readouterr().err
 
 
-def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_judged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, other = (str(plant_queries(tmp_path / name, values(0))) for name in ("run", "other"))
-    changed = plant_queries(tmp_path / "changed", values(0), **OTHER)
+    plant_queries(tmp_path / "sweep" / "changed", values(0), **OTHER)
+    plant_queries(tmp_path / "sweep" / "again", values(0))
     failed = plant(tmp_path / "failed", status="failed")
     sts = plant_sts(tmp_path / "sts", 0.8, before=0.8)
     bare = plant(tmp_path / "bare", scores=SCORES, baseline={})
     fact = {"epsilon/C/rank_biserial": 0.4}
     facts = plant(tmp_path / "facts", scores=fact, baseline=fact)
     for arguments, named in (
-        ([tmp_path / "nowhere", f"floor={NDCG}:0.5"], "nowhere"),
-        ([failed, f"floor={NDCG}:0.5"], "failed (failed)"),
-        ([run, changed, f"floor={NDCG}:0.5"], "learning_rate=5"),
-        ([run, f"against={run}", "margin=0.1"], "against"),
-        ([bare, "against=baseline", "margin=0.1"], "untrained"),
-        ([run, f"floor={NDCG.replace('ndcg', 'ndgc')}:0.5"], NDCG),  # the nearest one is named
-        ([run, f"against={other}", f"margin={STS}:0.1"], STS),
-        ([run, f"against={sts}", "margin=0.1"], "margin=<score>"),
-        ([sts, "against=baseline", f"cluster_margin={STS}:0.1"], f"cluster_margin={STS}"),
-        ([facts, "against=baseline", "margin=epsilon/C/rank_biserial:0.1"], "floor="),
-        ([run, f"floor={NDCG}:0.1", f"output={run}"], "output="),
+        ([tmp_path / "nowhere", "against=baseline", "fail_below=0.5"], "nowhere"),
+        ([failed, "against=baseline", "fail_below=0.5"], "failed (failed)"),
+        ([run, f"against={tmp_path / 'sweep'}", "fail_below=0.5"], "learning_rate=5"),
+        ([run, f"against={run}", "fail_below=0.1"], "against"),
+        ([bare, "against=baseline", "fail_below=0.1"], "untrained"),
+        ([run, f"against={other}", f"fail_below={NDCG.replace('ndcg', 'ndgc')}:0.5"], NDCG),  # the nearest
+        ([run, f"against={other}", f"fail_below={STS}:0.1"], STS),
+        ([run, f"against={sts}", "fail_below=0.1"], "fail_below=<score>"),
+        ([facts, "against=baseline", "fail_below=epsilon/C/rank_biserial:0.1"], "neither better nor worse"),
     ):
         assert main([str(argument) for argument in arguments]) == 2
         assert named in capsys.readouterr().err
-    assert main(["--help"]) == 0
