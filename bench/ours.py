@@ -69,7 +69,7 @@ def run(workload: Workload) -> Measured:
         run_folder.start({}, experiment="bench")
         context = RunContext(run_folder, placement, accelerator, processes)
         objective = build_objective(settings)
-        parts = settings.trainer, settings.model, TrainedModel(encoder), objective, suite, settings.seed
+        parts = settings.trainer, TrainedModel(encoder), objective, suite, settings.seed
         train_loop(Training(context, *parts, score_every=settings.eval.every))
         losses = [line["loss"] for line in run_folder.metrics() if "loss" in line]
     return Measured(steps.times, losses)

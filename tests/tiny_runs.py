@@ -44,8 +44,6 @@ DRAWN = [
 # A forward batch a step: what a tiny model's run costs is the number of its passes. Several of them are for
 # the tests of processes, gradient caching and mixtures.
 WIDE = "model.tokens_per_forward=8192"
-# The comparison with plain sentence-transformers is a tenth of a run's time.
-NO_CHECKS = "trainer.invariants=false"
 VOLATILE = {"texts_per_second"}
 
 

@@ -239,7 +239,6 @@ class TrainerSettings(Section):
     max_empty_steps: Count
     keep_checkpoints: Count
     log_every: Count
-    invariants: bool
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:

@@ -521,7 +521,6 @@ def _train(
     training = Training(
         RunContext(run, placement, accelerator, processes),
         trainer,
-        settings.model,
         model,
         objective,
         Suite([benchmark], processes),
@@ -546,6 +545,6 @@ def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSet
         num_steps = min(-(-len(requests) // _BATCH_SIZE), num_texts)
         epochs = settings.epochs or max(_EPOCHS, -(-_MIN_STEPS // num_steps))
         recipe |= {"max_epochs": epochs, "batch_size": -(-num_texts // num_steps)}
-    recipe |= {"monitor": ["learned/cosine"], "patience": None, "keep_checkpoints": 1, "invariants": False}
+    recipe |= {"monitor": ["learned/cosine"], "patience": None, "keep_checkpoints": 1}
     defaults = yaml.safe_load((CONF / "trainer" / "default.yaml").read_text(encoding="utf-8"))
     return TrainerSettings.model_validate(defaults | recipe)

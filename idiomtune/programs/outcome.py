@@ -144,15 +144,15 @@ def score_best(
     suite = make_suite(context, benchmarks, saved_modules(str(saved), context.placement))
     suite.reusable = before.last_embeddings
     encoder = build_encoder(context.settings.model, context.placement, saved)
-    best, trainer = suite.run(encoder), context.settings.trainer
-    if trainer.invariants:
-        rescored, recorded = monitored_scores(best.scores, trainer) or 0.0, state.best_score or 0.0
-        if abs(rescored - recorded) > _SCORED_ALIKE:
-            raise UserError(
-                f"best/ was scored {recorded:.4f} when it was saved, and {rescored:.4f} when it was loaded: "
-                "it is not the checkpoint that was the best, or scoring depends on more than the model "
-                "(trainer.invariants=false finishes the run without this check)"
-            )
+    best = suite.run(encoder)
+    rescored = monitored_scores(best.scores, context.settings.trainer) or 0.0
+    recorded = state.best_score or 0.0
+    if abs(rescored - recorded) > _SCORED_ALIKE:
+        raise UserError(
+            f"best/ was scored {recorded:.4f} when it was saved, and {rescored:.4f} when it was loaded: "
+            "it is not the checkpoint that was the best, or scoring depends on more than the model (which is "
+            f"complete: idiomtune evaluate model={saved})"
+        )
     return best, sample_weights(encoder)
 
 

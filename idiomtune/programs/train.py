@@ -107,7 +107,6 @@ def train(settings: TrainSettings, call: Call) -> float:
             training = Training(
                 context,
                 settings.trainer,
-                settings.model,
                 retention,
                 objective,
                 suite,

@@ -1,4 +1,4 @@
-"""What a run checks of its data and its disk, unless `trainer.invariants=false`.
+"""What a run checks of its data and its disk.
 
 Here: an anchor's positives have its meaning and its negatives do not, an epoch's steps are those of the data,
 and a resumed run has the state that was saved. That the loss and the gradient are finite is checked in
@@ -24,7 +24,6 @@ from idiomtune.objectives.steps import repeated_anchors
 from idiomtune.training.checkpoint import TrainerState
 
 _NUM_ELEMENTS = 16  # of a parameter, in a checksum
-_OFF = "To train without this check: trainer.invariants=false"
 
 
 def check_labels(batch: Batch) -> None:
@@ -44,7 +43,7 @@ def check_labels(batch: Batch) -> None:
             raise UserError(
                 f"{batch.requests[other].text!r} is a {kind} of {batch.requests[anchor].text!r}, and their "
                 f"labels say that the two have {'the same meaning' if is_wrong else 'different meanings'}: "
-                f"the objective pairs other rows than it labels\n  {_OFF}"
+                "the objective pairs other rows than it labels"
             )
 
 
@@ -66,12 +65,12 @@ def check_plan(objective: Objective, steps: Sequence[Sequence[Sequence[int]]], d
     if repeats := repeated_anchors(objective, steps):
         raise UserError(
             f"{len(repeats)} anchors come several times in an epoch, the first of them number {repeats[0]}. "
-            f"An objective that means it says so: repeats_anchors = True\n  {_OFF}"
+            "An objective that means it says so: repeats_anchors = True"
         )
     if plan_digest(steps) != digest:
         raise UserError(
             "this process has other steps than the main process: on all machines the data files must be the "
-            f"same (data.*), and an objective's steps depend on seed and epoch alone\n  {_OFF}"
+            "same (data.*), and an objective's steps depend on seed and epoch alone"
         )
 
 
@@ -106,7 +105,7 @@ def check_resumed(
     if other:
         raise UserError(
             f"the resumed run has other {' and '.join(other)} than were saved at step {state.step}: start a "
-            f"new run without resume=\n  {_OFF}"
+            "new run without resume="
         )
 
 

@@ -123,9 +123,7 @@ def _remaining_steps(training: Training) -> Iterator[list[list[int]]]:
     while state.step < total and not has_no_patience(state, trainer):
         steps = training.objective.epoch_steps(state.epoch, trainer.accumulation)
         state.plan = (state.epoch, plan_digest(steps))
-        digest_of_main = training.processes.from_main(partial(plan_digest, steps))
-        if trainer.invariants:
-            check_plan(training.objective, steps, digest_of_main)
+        check_plan(training.objective, steps, training.processes.from_main(partial(plan_digest, steps)))
         if state.step_in_epoch >= len(steps):  # impossible with the same data
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:

@@ -30,7 +30,6 @@ _MAY_CHANGE = (
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
-    "trainer.invariants",
     "trainer.log_every",
     "trainer.memory_check",
 )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import ModelSettings, TrainerSettings
+from idiomtune.config import TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
@@ -74,7 +74,6 @@ class Training:
     Attributes:
         context: what all parts of the run share.
         trainer: the recipe.
-        model: how plain sentence-transformers loads a checkpoint, for the comparison with it.
         retention: the encoder that is trained, with the remedies against forgetting.
         objective: data, batches and loss.
         suite: the benchmarks for checkpoints.
@@ -96,7 +95,6 @@ class Training:
 
     context: RunContext
     trainer: TrainerSettings
-    model: ModelSettings
     retention: TrainedModel
     objective: Objective
     suite: Suite
@@ -155,8 +153,7 @@ class Training:
         self.state = read_state(checkpoint)
         if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
             scaler.load_state_dict(scaler.state_dict() | {"scale": self.state.grad_scale})
-        if self.trainer.invariants:
-            check_resumed(self.state, self.sums(), self.objective, self.trainer.accumulation)
+        check_resumed(self.state, self.sums(), self.objective, self.trainer.accumulation)
 
     def sums(self) -> tuple[float, ...]:
         """Checksums of what is trained and of the optimizer's state."""
@@ -222,7 +219,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     for micro, anchors in enumerate(micro_batches):
         batch = objective.batch(state.epoch, anchors)
         batches.append(batch)
-        if trainer.invariants and state.step_in_epoch < _NUM_LABELLED:
+        if state.step_in_epoch < _NUM_LABELLED:
             check_labels(batch)
         batch_weight = len(anchors) / num_anchors
         result, num_embedded = compute_gradients(training, batch, micro, batch_weight)

@@ -167,7 +167,6 @@ TRAIN = [
     ("benchmark=[own_sts] | benchmark.own_sts.path={a/b:x.csv}", "'a/b'"),
     (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
     ("benchmark=[epsilon] | trainer.monitor=epsilon/pt/C/p_value", "epsilon/pt/C/p_value"),
-    ("trainer.invariants=[loss]", "trainer.invariants"),
     ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
     ("retain.interpolation=1.5", "retain.interpolation"),
     ("retain.lora.rank=4 | retain.interpolation=0.7", "lora.rank=4 and interpolation=0.7"),

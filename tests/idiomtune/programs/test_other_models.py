@@ -94,15 +94,6 @@ def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path
     run.snippets()
 
 
-@pytest.mark.slow
-def test_a_card_says_that_a_span_was_compared_only_if_it_was(tmp_path: Path, tiny_path: Path) -> None:
-    run = ModelRun(str(tiny_path), tmp_path, ["span=raw"])
-    run.train()
-    card = (run.run / "best" / "README.md").read_text()
-    assert "one of them a span" not in card
-    assert 'span="raw"' in card
-
-
 @pytest.mark.parametrize(
     ("family", "own_class"), [("mistral", ""), ("t5", ""), ("xlm_roberta", "XLMRobertaTokenizer")]
 )

@@ -12,7 +12,7 @@ import pytest
 from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.run_folder import contains_run
-from tests.tiny_runs import NO_CHECKS, assert_same_run, at_loss, die, resume, train
+from tests.tiny_runs import assert_same_run, at_loss, die, resume, train
 
 Damage = Callable[[Path], object]
 NESTED = "[" * 10_000
@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("idiomtune.training.loop.update_best", first_is_best)
-        train(folder, [*options, "eval.every=2", NO_CHECKS])
+        train(folder, [*options, "eval.every=2"])
     assert [path.name for path in checkpoints(folder)] == ["step_2", "step_4", "step_6"]
     for path in (folder / "best").rglob("*"):  # no links to the same blocks
         twin = folder / "step_2" / path.relative_to(folder / "best")

@@ -166,8 +166,8 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
         return result
 
     monkeypatch.setattr(Suite, "run", poison_after_scoring)
-    more = ["eval.every=2", "trainer.invariants=false"]  # sentence-transformers embeds otherwise
-    error = refused(lambda: train(tmp_path / "run", [*options, *more]), "loss is nan at step 3 (epoch 1)")
+    chosen = [*options, "eval.every=2"]
+    error = refused(lambda: train(tmp_path / "run", chosen), "loss is nan at step 3 (epoch 1)")
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48
     named = ["48 anchors", batch["anchors"][0], "model.0.model.embeddings.word"]

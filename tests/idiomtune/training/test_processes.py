@@ -18,7 +18,7 @@ from tests.launches import EVALUATION, launch
 from tests.own_data import mixture_options, write, write_collection
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_families import FAMILIES, tiny_checkpoint
-from tests.tiny_runs import DRAWN, NO_CHECKS, WholeRun, assert_same_run, files_of, metrics, weights
+from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, files_of, metrics, weights
 
 RUN = "tests.process_jobs:whole_run"
 # Several passes for each process, also of fewer texts, and of a few short ones.
@@ -161,7 +161,7 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
     # The main process at its second evaluation, the untrained model's being the first; then the other one at
     # the second of the run that goes on, from step 0.
     for rank, go_on in ((0, False), (1, True)):
-        chosen = [] if go_on else [*run_options, NO_CHECKS]
+        chosen = [] if go_on else [*run_options]
         ended = launch(2, RUN, folder=str(folder), options=chosen, go_on=go_on, die=[rank, 2])
         assert ended[rank][0] == -9
         assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended

@@ -34,7 +34,6 @@ from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
 from tests.tiny_runs import (
     KEY,
-    NO_CHECKS,
     WholeRun,
     assert_resumed_equals_whole,
     assert_same_run,
@@ -148,7 +147,7 @@ Whole = tuple[Path, list[str], list[str]]
 def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    run_options = [*options, "eval.every=2", NO_CHECKS]
+    run_options = [*options, "eval.every=2"]
     outcome = attempted(Attempt(str(folder), run_options))
     assert outcome.status == 0, outcome.output
     assert set(outcome.points) == {part for what, _, then, _ in CUT for part in (what, then)}
@@ -211,7 +210,7 @@ def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, opti
 
     No score can improve by 2, so patience counts from the first evaluation on.
     """
-    train(tmp_path, [*options, NO_CHECKS, "trainer.patience=1", "trainer.min_delta=2", "eval.every=1"])
+    train(tmp_path, [*options, "trainer.patience=1", "trainer.min_delta=2", "eval.every=1"])
     before, best = metrics(tmp_path), weights(tmp_path / "best")
     assert before[-1]["step"] == 2
     scores = [line["scores"] for line in before if "scores" in line]
@@ -243,7 +242,7 @@ def test_a_run_keeps_the_precision_of_its_start(
 ) -> None:
     """By `precision=auto`, whatever instructions the processor has then; also where `run.json` is lost."""
     monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: False)
-    train(tmp_path, [*options, NO_CHECKS, "precision=auto", "trainer.max_steps=1"])
+    train(tmp_path, [*options, "precision=auto", "trainer.max_steps=1"])
     monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
     for num_steps in (2, 3):
         resume(tmp_path, f"trainer.max_steps={num_steps}")
@@ -290,7 +289,7 @@ def test_what_a_run_reads_may_be_moved_but_not_changed(
         write_pairs(old / file, 30)
         model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
         options = ["+experiment=own", *model, "trainer.batch_size=10"]
-    train(run, [*options, NO_CHECKS, option.format(old), "trainer.max_steps=1"])
+    train(run, [*options, option.format(old), "trainer.max_steps=1"])
     old.rename(new)
     resume(run, option.format(new), "trainer.max_steps=2")
     resume(run)
@@ -311,7 +310,7 @@ def test_other_weights_under_the_same_name_are_refused(
     """A remedy goes by them, and they are loaded again."""
     tiny.save(tmp_path / "model")
     run_options = [*options, *DISTILLATION, f"model.path={tmp_path / 'model'}"]
-    train(tmp_path / "run", [*run_options, NO_CHECKS, "trainer.max_steps=1"])
+    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
     with torch.no_grad():
         next(tiny.parameters()).add_(0.1)
     tiny.save(tmp_path / "model", overwrite=True)
@@ -327,7 +326,7 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     missing = [*(o for o in options if o != "data=sample"), f"data.root={tmp_path / 'missing'}"]
     with pytest.raises(UserError, match="missing"):
         train(tmp_path / "run", missing)
-    short = [*options, NO_CHECKS, "retain.interpolation=0.7", "trainer.max_steps=1"]
+    short = [*options, "retain.interpolation=0.7", "trainer.max_steps=1"]
     train(tmp_path / "run", short)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
     with pytest.raises(UserError, match="idiomtune train resume="):
@@ -347,7 +346,7 @@ THEN: dict[str, Any] = {
     "run_dir": None,
     "resume": None,
     "tracking": {"backend": None},
-    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": True, "ema": None},
+    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "ema": None},
     "model": {"glossary": "here/g.csv", "path": "m"},
     "objective": {"name": "own", "size": 1},
 }
@@ -433,7 +432,6 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "device=mps": {},
     "data.root=there": {"data": {"root": "there"}},
     "hub.repo_id=me/x": {"hub": {"repo_id": "me/x"}},
-    "trainer.invariants=false": {"trainer": {"invariants": False}},
 }
 
 

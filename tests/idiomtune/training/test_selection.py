@@ -15,7 +15,7 @@ from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import has_no_patience, monitored_scores, settled_epoch, update_best
 from tests.programs import refused
-from tests.tiny_runs import KEY, NO_CHECKS, metrics, resume, train, trainer
+from tests.tiny_runs import KEY, metrics, resume, train, trainer
 
 KEYS = ["idiolink/val/sentence/ndcg@10", "idiolink/val/span/ndcg@10"]
 
@@ -89,7 +89,7 @@ def test_a_run_goes_on_over_a_score_that_is_nan(
 ) -> None:
     breaks(monkeypatch, 1, 2)  # untrained, and the first of two checkpoints
     folder = tmp_path / "run"
-    best = train(folder, [*options, NO_CHECKS])
+    best = train(folder, [*options])
     assert math.isfinite(best)
     card = no_nan(folder / "scores.json")
     assert card["meta"]["checkpoint"] == "step_6"
@@ -106,7 +106,7 @@ def test_a_run_without_any_finite_score_ends_with_its_checkpoints_and_goes_on_on
     folder = tmp_path / "run"
     with monkeypatch.context() as broken:
         breaks(broken)
-        chosen = [*options, NO_CHECKS, "trainer.patience=1", "eval.every=2"]
+        chosen = [*options, "trainer.patience=1", "eval.every=2"]
         refused(lambda: train(folder, chosen), KEY, "benchmark idiolink", "nan", "step_2", f"resume={folder}")
     assert no_nan(folder / "run.json")["status"] == "failed"
     assert [verify(path) for path in checkpoints(folder)] == [None]
@@ -121,7 +121,7 @@ def test_the_loss_that_is_logged_is_of_the_last_epoch(
 ) -> None:
     """Not of the whole run; of its steps since the last evaluation, if that came later."""
     caplog.set_level("INFO")
-    train(tmp_path / "run", [*options, "trainer.log_every=1", f"eval.every={every}", NO_CHECKS])
+    train(tmp_path / "run", [*options, "trainer.log_every=1", f"eval.every={every}"])
     losses = [record["loss"] for record in metrics(tmp_path / "run") if "loss" in record]
     assert len(losses) == 6
     (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch 2, step 6: ")]

@@ -23,7 +23,7 @@ from tests.idiomtune.training.test_processes import RUN, SEVERAL, experiment_opt
 from tests.launches import launch
 from tests.process_jobs import FSDP
 from tests.programs import ROOT
-from tests.tiny_runs import NO_CHECKS, assert_same_run, files_of, resume, train, weights
+from tests.tiny_runs import assert_same_run, files_of, resume, train, weights
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_each_process_holds_its_share_and_what_is_published_is_a_plain_model(sha
 def test_a_stopped_run_goes_on(sharded: Path, tmp_path: Path, run_options: list[str]) -> None:
     """Sharded, exactly; and in one process, to the same model."""
     stopped, alone = tmp_path / "stopped", tmp_path / "alone"
-    chosen = [*run_options, NO_CHECKS]
+    chosen = [*run_options]
     ended = launch(2, RUN, folder=str(stopped), options=chosen, environment=FSDP, stop_in=2)
     assert all("after step 2" in said for _, said in ended), ended
     shutil.copytree(stopped, alone)

@@ -18,7 +18,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.step import Training
-from tests.tiny_runs import NO_CHECKS, train
+from tests.tiny_runs import train
 
 Weights = dict[str, torch.Tensor]
 SEVERAL = "model.tokens_per_forward=512"
@@ -139,7 +139,7 @@ def test_the_gradient_is_the_derivative_and_the_update_is_adamws(
 
     before_updates(monkeypatch, look, num=2)
     options, added = KINDS[kind]
-    more = ["trainer.warmup_ratio=0", "trainer.modules_learning_rate=null", "eval.every=1", NO_CHECKS]
+    more = ["trainer.warmup_ratio=0", "trainer.modules_learning_rate=null", "eval.every=1"]
     with pytest.raises(DoneError):
         train(tmp_path / "run", [*request.getfixturevalue(options), *added, *more])
     assert len(before) == 2
@@ -155,7 +155,7 @@ def test_the_optimizers_rates_are_those_of_the_schedule(
         rates.append([group["lr"] for group in training.optimizer.param_groups])
 
     before_updates(monkeypatch, look, num=6)
-    more = ["trainer.warmup_steps=2", "trainer.modules_learning_rate=1e-2", "eval.every=end", NO_CHECKS]
+    more = ["trainer.warmup_steps=2", "trainer.modules_learning_rate=1e-2", "eval.every=end"]
     with pytest.raises(DoneError):
         train(tmp_path / "run", [*experts_options, *more])
     theirs = get_linear_schedule_with_warmup(torch.optim.SGD([torch.zeros(1)]), 2, 6)

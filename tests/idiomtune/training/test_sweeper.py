@@ -24,7 +24,7 @@ from idiomtune.errors import Pruned
 from idiomtune.programs.call import Call
 from idiomtune.programs.run import main
 from idiomtune.training.sweeper import reporter, split_overrides
-from tests.tiny_runs import NO_CHECKS, composed, resume
+from tests.tiny_runs import composed, resume
 
 LR = "trainer.learning_rate"
 SPACE = f"{LR}=tag(log,interval(1e-5,1e-1))"
@@ -109,7 +109,7 @@ def test_real_runs_are_searched_and_pruned(
     # With this seed the sampler draws 3e-3, 3e-3, 1e-9.
     options = ["n_trials=3", "sampler=RandomSampler", "seed=6", "pruner=MedianPruner"]
     chosen = [f"hydra.sweeper.{option}" for option in options]
-    chosen += ["+hydra.sweeper.pruner_options.n_startup_trials=2", NO_CHECKS]
+    chosen += ["+hydra.sweeper.pruner_options.n_startup_trials=2"]
     # Scored where even a tiny model learns in an epoch.
     key = "idiolink/train/sentence/ndcg@10"
     chosen += ["benchmark.idiolink.split=train", f"trainer.monitor={key}"]

@@ -25,7 +25,6 @@ from tests.planted_runs import table_of
 from tests.test_structure import ROOT
 from tests.tiny_runs import (
     KEY,
-    NO_CHECKS,
     WholeRun,
     assert_same_run,
     at_loss,
@@ -170,7 +169,7 @@ def test_a_failing_tracker_is_one_warning_and_the_other_goes_on(
     else:
         wandb.init.return_value.log.side_effect = [None, lost]
     with caplog.at_level(logging.WARNING):
-        train(tmp_path, [*options, NO_CHECKS, "trainer.max_steps=3", "tracking=[wandb,tensorboard]"])
+        train(tmp_path, [*options, "trainer.max_steps=3", "tracking=[wandb,tensorboard]"])
     assert caplog.text.count("tracking by wandb is switched off") == caplog.text.count("switched off") == 1
     assert [step for step, _ in curves(tmp_path)["training/loss"]] == [1, 2, 3]
     assert (tmp_path / "scores.json").is_file()
@@ -181,7 +180,7 @@ def test_without_network_wandb_goes_on_offline(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     wandb.init.side_effect = [ConnectionError("no network"), wandb.init.return_value]
-    train(tmp_path, [*options, NO_CHECKS, "trainer.max_steps=1", "tracking=wandb"])
+    train(tmp_path, [*options, "trainer.max_steps=1", "tracking=wandb"])
     assert inits(wandb, "mode") == [None, "offline"]
     assert steps(wandb, "loss") == steps(wandb, KEY) == [1]
     for path in tmp_path.rglob("*"):  # the key is nowhere
@@ -212,7 +211,7 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
     monkeypatch.setenv("WANDB_INIT_TIMEOUT", "300")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     folder = tmp_path / "run"
-    train(folder, [*options, NO_CHECKS, "tracking=wandb", "trainer.max_steps=3", FOREVER])
+    train(folder, [*options, "tracking=wandb", "trainer.max_steps=3", FOREVER])
     resume(folder, "trainer.max_steps=4", "tracking=[wandb,tensorboard]")
     assert [step for step, _ in curves(folder)["training/loss"]] == [4]
     run_id = json.loads((folder / "wandb.json").read_text())["id"]
