@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from itertools import chain, groupby
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -55,11 +55,12 @@ _GLOSSARY_ROW = {"expression", "idiom", "meaning", "definition"}
 _GLOSSARIES = ("glossary", "model.glossary", "from", "expressions")  # options
 _SEPARATOR = re.compile(r'"?sep=(\W)"?')
 _QUOTED = re.compile('"(?:[^"]|"")*"')
-_TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
+_QUOTE = (
+    ": a comma or tab within a text needs quotation marks; a cell of a TSV has neither tab nor line break"
+)
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
 # mark that is not closed makes the rest of a file one cell.
 _MAX_LINE = 10_000_000
-_BATCH_ROWS = 1024  # of a Parquet file, held at a time
 csv.field_size_limit(_MAX_LINE)
 
 
@@ -68,8 +69,7 @@ class Row(NamedTuple):
 
     Attributes:
         number: for messages, from 1: a row as a spreadsheet counts it, the header included (CSV, TSV, XLSX);
-            a line of the file (JSON lines); a row of the data (Parquet); the line of an expression's first
-            token, where tokens have tags.
+            a line of the file (JSON lines); a row of the data (Parquet).
         values: by column, in the file's order. In CSV, TSV and XLSX they are texts, "" where a cell is empty;
             in JSON lines and Parquet of any type, None where there is no value.
     """
@@ -254,7 +254,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`). Blank
-    lines and empty rows are skipped. A TSV without a header may have BIO tags: :func:`_read_tagged`.
+    lines and empty rows are skipped.
 
     Args:
         path: the file.
@@ -272,17 +272,14 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         raise UserError("there is no such file", file=path)
     suffix = kind or _suffix(path)
     problems: list[str] = []
-    _refuse_other_kinds(path, suffix)
-    if suffix == ".tsv" and not columns and _TAGGED.fullmatch(next(text_lines_of(path), "")):
-        rows = _read_tagged(path, problems)
-    elif suffix in _DELIMITERS:
-        rows = _read_delimited(path, _DELIMITERS[suffix], columns, problems)
+    if suffix in _DELIMITERS:
+        rows = _with_header(path, _read_delimited(path, _DELIMITERS[suffix]), columns, problems)
     elif suffix in _JSON_LINES:
-        rows = _json_lines(path, problems)
+        rows = _read_json(path, problems)
     elif suffix == ".parquet":
-        rows = _parquet(path, columns)
+        rows = _read_parquet(path, columns)
     elif suffix == ".xlsx":
-        rows = _spreadsheet(path, columns, problems)
+        rows = _with_header(path, _read_spreadsheet(path, problems), columns, problems)
     else:
         is_sheet = suffix in (".ods", ".xls", ".xlsm", ".numbers")
         raise UserError("save it as .xlsx or .csv" if is_sheet else f"is not one of {KINDS}", file=path)
@@ -292,23 +289,6 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     raise_problems(problems, path)
     if row is None:
         raise UserError("there is no row", file=path)
-
-
-_OTHER_KINDS = {  # how they begin, in lower case
-    (b"\x1f\x8b",): "is packed by gzip: add .gz to its name",
-    (b"pk\x03\x04",): "is a zip archive or a spreadsheet: unpack it, or name it .xlsx",
-    (b"version https://git-lfs",): "is only a pointer of Git LFS to the file: git lfs pull",
-    (b"<!doctype", b"<html"): "is a web page: download the file itself",
-}
-
-
-def _refuse_other_kinds(path: Path, suffix: str) -> None:
-    """Raises UserError for a file that is named as a text, and is something else."""
-    if suffix in (*_DELIMITERS, *_JSON_LINES) and path.suffix.lower() != ".gz":
-        head = next(lines_of(path, 32), b"").lower()
-        for begins, problem in _OTHER_KINDS.items():
-            if head.startswith(begins):
-                raise UserError(problem, file=path)
 
 
 def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:
@@ -367,39 +347,51 @@ def _suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
 
 
-def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
-    # In a table, a line may also end with \r alone.
-    parts = (part for line in text_lines_of(path) for part in io.StringIO(line, newline=""))
-    first = next(parts, "")
-    match = _SEPARATOR.fullmatch(first.rstrip("\r\n"))  # as spreadsheets write it
-    delimiter, lines = (match[1], parts) if match else (delimiter, chain([first], parts))
+def _with_header(
+    path: Path, numbered: Iterable[tuple[int, list[str]]], columns: Sequence[str], problems: list[str]
+) -> Iterator[Row]:
+    """The rows of cells by the names in the first row that is not blank."""
+    header: list[str] | None = None
+    for number, cells in numbered:
+        if header is None:
+            header = cells
+            _check_columns(path, header, columns)
+            continue
+        if not any(header[1:]) and any(map(str.strip, cells[1:])):
+            advice = (
+                f"if the names are in row {number}, remove the rows above it; otherwise give each column "
+            )
+            advice += "a name, and put texts with commas in quotation marks"
+            raise UserError(f"the first row is {header[0]!r} alone: {advice}", file=path)
+        values = dict(zip(header, cells, strict=False))
+        if len(cells) == len(header):
+            yield Row(number, values)
+        else:
+            row = name_row(number, values, columns[0] if columns else "")
+            advice = _QUOTE * (len(cells) > len(header) or _suffix(path) == ".tsv")
+            problems.append(f"{row}: has {len(cells)} fields, but the header has {len(header)}{advice}")
+    if header is None:
+        _check_columns(path, [], columns)
+
+
+def _read_delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    lines = io.StringIO("".join(text_lines_of(path)), newline="")
+    if match := _SEPARATOR.fullmatch(lines.readline().rstrip("\r\n")):  # as spreadsheets write it
+        delimiter = match[1]
+    else:
+        lines.seek(0)
     # Strict: otherwise an open quotation mark would swallow the rows after it.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    cells_of = enumerate(map(_read_tabbed, lines) if delimiter == "\t" else reader, 1)
-    filled = ((number, cells) for number, cells in cells_of if any(map(str.strip, cells)))
     number, first_line = 0, 1
     try:
-        number, header = next(filled, (0, []))
-        if len(header) == 1:
-            _check_separator(path, header[0])
-        _check_columns(path, header, columns)
-        first_line = reader.line_num + 1
-        for number, cells in filled:
+        for number, cells in enumerate(map(_read_tabbed, lines) if delimiter == "\t" else reader, 1):
+            if any(map(str.strip, cells)):
+                yield number, cells
             first_line = reader.line_num + 1
-            values = dict(zip(header, cells, strict=False))
-            if not any(header[1:]) and any(map(str.strip, cells[1:])):
-                _check_title(path, header, number)
-            if len(cells) == len(header):
-                yield Row(number, values)
-                continue
-            row_name = name_row(number, values, columns[0] if columns else "")
-            hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
-            hint = ": a cell of a TSV has neither a tab nor a line break" if delimiter == "\t" else hint
-            problems.append(f"{row_name}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
-        row_name = f"row {number + 1}, from line {first_line}"
-        raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=row_name) from None
+        row = f"row {number + 1}, from line {first_line}"
+        raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=row) from None
 
 
 def _read_tabbed(line: str) -> list[str]:
@@ -408,25 +400,6 @@ def _read_tabbed(line: str) -> list[str]:
     if not all(_QUOTED.fullmatch(cell) for cell in cells if '"' in cell):
         return cells
     return [cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell for cell in cells]
-
-
-def _check_separator(path: Path, header: str) -> None:
-    for separator, name in {",": "commas", "\t": "tabs", ";": "semicolons"}.items():
-        if separator in header and all(map(str.strip, header.split(separator))):
-            message = f"the header is one column, {header!r}: are its columns separated by {name}? "
-            raise UserError(message + "Save the table with commas (.csv) or tabs (.tsv)", file=path)
-
-
-def _check_title(path: Path, header: Sequence[str], number: int) -> None:
-    """Raises UserError if the first row is one cell, while the row `number` has more."""
-    if header[0] and not any(header[1:]):
-        advice = (
-            f"if the names are in row {number}, remove the rows above it; otherwise give each column a name"
-        )
-        raise UserError(
-            f"the first row is {header[0]!r} alone: {advice}, and put texts with commas in quotation marks",
-            file=path,
-        )
 
 
 def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
@@ -438,52 +411,26 @@ def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -
         raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
 
-def _read_tagged(path: Path, problems: list[str]) -> Iterator[Row]:
-    """A row for each expression that is tagged in a sentence: the sentence, the span and its words as group.
-
-    A line is a token, a tab and its tag: `B-…` begins an expression, `I-…` continues it, `O` is outside. A
-    blank line ends a sentence. Blanks are put between tokens. Sentences without an expression are counted.
-    """
-    num_sentences = num_left_out = 0
-    for is_blank, sentence in groupby(enumerate(text_lines_of(path), 1), lambda line: line[1].isspace()):
-        if is_blank:
-            continue
-        text, rows = "", list[Row]()
-        for number, line in sentence:
-            if (match := _TAGGED.fullmatch(line)) is None:
-                problems.append(f"line {number}: is not a token, a tab, and a tag: O, B-… or I-…")
-                continue
-            token, tag = match.groups()
-            start = len(text) + bool(text)
-            text = f"{text} {token}".lstrip(" ")
-            if tag == "B" or (tag and not rows):
-                rows.append(Row(number, {"text": "", "span_start": start, "group": ""}))
-            if tag:
-                values = rows[-1].values
-                values |= {"span_end": len(text), "group": f"{values['group']} {token.lower()}".strip()}
-        for row in rows:
-            row.values["text"] = text
-            yield row
-        num_sentences += 1
-        num_left_out += not rows
-    if num_left_out:
-        counts = num_left_out, num_sentences
-        log.warning("%s: %d of %d sentences have no expression and are left out", path, *counts)
-
-
-def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
-    filled = ((number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip())
+def _read_json(path: Path, problems: list[str]) -> Iterator[Row]:
+    """The objects of JSON lines; in `.json` also those of a list, or of one object with columns."""
+    lines = [(number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip()]
+    if lines and lines[0][1].lstrip().startswith("[") and _suffix(path) != ".json":
+        raise UserError("is a list in JSON, not an object in each line: name it .json", file=path)
     if _suffix(path) == ".json" and (document := _json_document(path)):
-        filled = ((number, json.dumps(record)) for number, record in enumerate(document, 1))
-    for index, (number, line) in enumerate(filled):
-        if index == 0 and line.lstrip().startswith("["):
-            raise UserError("is a list in JSON, not an object in each line: name it .json", file=path)
+        lines = [(number, json.dumps(record)) for number, record in enumerate(document, 1)]
+    for number, line in lines:
         try:
-            yield Row(number, _object(parse_json(line), line))
+            values = parse_json(line)
+            if not isinstance(values, dict):
+                raise ValueError(f"expected an object, got {type(values).__name__}")
+            if "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
+                raise ValueError("contains an unpaired surrogate (invalid Unicode)")
         except json.JSONDecodeError as error:
             problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
+        else:
+            yield Row(number, values)
 
 
 def _json_document(path: Path) -> list[Any]:
@@ -518,43 +465,31 @@ def _names(data: Mapping[Any, Any]) -> set[str]:
     return {normalise(name) for name in data if isinstance(name, str)}
 
 
-def _object(values: Any, text: str) -> dict[str, Any]:
-    """The values, which must be an object; `text` has them as JSON. Raises ValueError."""
-    if not isinstance(values, dict):
-        raise ValueError(f"expected an object, got {type(values).__name__}")
-    if "\\" in text and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
-        raise ValueError("contains an unpaired surrogate (invalid Unicode)")
-    return values
-
-
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     try:
         from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
+        from pyarrow.parquet import read_table as read_columns
     except ImportError:
         raise UserError("Parquet needs the package pyarrow: pip install pyarrow", file=path) from None
-    number = 0
     try:
-        with ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow.names, columns)
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(number, values)
+        table = read_columns(path, partitioning=None)
+        _check_columns(path, table.column_names, columns)
+        yield from map(Row, count(1), table.to_pylist())
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        message = f"cannot be read as Parquet: {one_line(str(error))}"
-        raise UserError(message, file=path, row=f"after row {number}" if number else None) from None
+        raise UserError(f"cannot be read as Parquet: {one_line(str(error))}", file=path) from None
 
 
-def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
+def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """The cells of the only visible sheet, as CSV has them."""
     import openpyxl  # takes a moment
 
-    with _reading_spreadsheet(path):
-        book = saved = openpyxl.load_workbook(path)
-        every = chain.from_iterable(row for sheet in book.worksheets for row in sheet.iter_rows())
-        if any(cell.data_type == "f" for cell in every):
-            saved = openpyxl.load_workbook(path, data_only=True)
-    filled = [sheet for sheet in book.worksheets if next(_filled_rows(sheet), None)]
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep, such as validation
+            book, saved = (openpyxl.load_workbook(path, data_only=is_saved) for is_saved in (False, True))
+    except Exception as error:  # of many kinds
+        message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
+        raise UserError(message, file=path) from None
+    filled = [s for s in book.worksheets if any(cell is not None for row in s.values for cell in row)]
     sheets = [sheet for sheet in filled if sheet.sheet_state == "visible"] or filled
     if len(sheets) > 1:
         names = ", ".join(repr(sheet.title) for sheet in sheets)
@@ -562,74 +497,42 @@ def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Ite
     if len(filled) > len(sheets):
         hidden = ", ".join(repr(sheet.title) for sheet in filled if sheet not in sheets)
         log.warning("%s: the sheet %r is read, not what is hidden: %s", path, sheets[0].title, hidden)
-    wide = {row: cells for sheet in sheets for row, cells in _unmerge(sheet).items()}
-    header: dict[int, str] = {}
-    for cells in chain.from_iterable(map(_filled_rows, sheets)):
-        number = cells[0].row
-        try:
-            texts = {cell.column: _cell_text(cell, saved) for cell in cells}
-            if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
-                _check_title(path, list(header.values()), number)
-                raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
-            if header and number in wide:
-                raise ValueError(f"the cells {wide[number]} are merged: write each as a cell of its own")
-            if header:
-                yield Row(number, {name: texts.get(column, "") for column, name in header.items()})
-        except ValueError as error:
-            problems.append(f"row {number}: {error}")
-            if not header:
-                return
-        if not header:
-            header = texts
-            _check_columns(path, list(header.values()), columns)
-
-
-def _unmerge(sheet: Any) -> dict[int, str]:
-    """Write merged cells into each of their rows; return those that are merged across columns, by row."""
-    wide: dict[int, str] = {}
-    for cells in list(sheet.merged_cells.ranges):
-        rows, value = range(cells.min_row, cells.max_row + 1), sheet.cell(cells.min_row, cells.min_col).value
-        sheet.unmerge_cells(str(cells))
-        for row in rows:
-            sheet.cell(row, cells.min_col, value)
-        wide |= dict.fromkeys(rows if cells.max_col > cells.min_col else (), str(cells))
-    return wide
-
-
-def _filled_rows(sheet: Any) -> Iterator[list[Any]]:
-    """The non-empty cells of each non-empty row."""
-    rows = ([cell for cell in row if cell.value is not None] for row in sheet.iter_rows())
-    return filter(None, rows)
-
-
-@contextmanager
-def _reading_spreadsheet(path: Path) -> Iterator[None]:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep, such as validation
-            yield
-    except Exception as error:  # of many kinds
-        message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
-        raise UserError(message, file=path) from None
+    width = 0
+    for sheet in sheets:
+        for cells in list(sheet.merged_cells.ranges):  # each of their rows has the value
+            value = sheet.cell(cells.min_row, cells.min_col).value
+            sheet.unmerge_cells(str(cells))
+            for row in range(cells.min_row, cells.max_row + 1):
+                sheet.cell(row, cells.min_col, value)
+        for number, row in enumerate(sheet.iter_rows(), 1):
+            try:
+                texts = [_cell_text(cell, saved[sheet.title][cell.coordinate]) for cell in row]
+            except ValueError as error:
+                problems.append(f"row {number}: {error}")
+                if not width:
+                    return
+                continue
+            num_filled = max((place for place, text in enumerate(texts, 1) if text), default=0)
+            width = width or num_filled
+            if num_filled:
+                yield number, texts[: max(width, num_filled)]
 
 
 def _cell_text(cell: Any, saved: Any) -> str:
-    """A cell as CSV has it, of a formula the value in `saved`. Raises ValueError with the address."""
-    value = cell.value
-    if cell.data_type == "f":
-        cell = saved[cell.parent.title][cell.coordinate]
-        value = "" if cell.data_type == "str" and cell.value is None else cell.value
-    if value is None:
+    """A cell as CSV has it, of a formula its saved value. Raises ValueError with the address."""
+    value = saved.value if cell.data_type == "f" else cell.value
+    if value is None and cell.data_type == "f" and saved.data_type != "str":
         advice = "open the file in a spreadsheet program and save it"
         raise ValueError(f"cell {cell.coordinate} has a formula whose value was not saved: {advice}")
-    if cell.data_type == "e":
+    if "e" in (cell.data_type, saved.data_type):
         raise ValueError(f"cell {cell.coordinate} has the error {value}")
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, str | int | float):
+    if not isinstance(value, str | int | float | None):
         raise ValueError(f"cell {cell.coordinate} is a date or time ({value}): format its column as text")
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def lines_of(path: Path, max_bytes: int = -1) -> Iterator[bytes]:

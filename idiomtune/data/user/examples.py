@@ -1,32 +1,33 @@
-"""From a row of a user's table to an example for training; ambiguous columns are errors."""
+"""From a row of a user's table to an example for training; columns without a role are asked about."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from idiomtune.data.user.columns import ColumnValues, read_condition, value_key
-from idiomtune.data.user.forms import ASKED_ABOUT, LABELS_AS_SCORES, TRAINED, is_annotation, number_stem
+from idiomtune.data.user.columns import read_condition, value_key
+from idiomtune.data.user.forms import LABELS, NAMES, TRAINED, is_annotation
 from idiomtune.data.user.source import Source
-from idiomtune.data.user.table import HEAD, Span, UserRecord, UserTable, is_empty
+from idiomtune.data.user.table import HEAD, Span, UserRecord, UserTable
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
-from idiomtune.io.files import list_names
+from idiomtune.io.files import list_names, one_line
 from idiomtune.io.tables import Row, normalise
 
 log = logging.getLogger(__name__)
 
 _CONDITIONS = ("keep", "positive_if")
-_NEARLY = 0.8  # as difflib measures: `idoim` is nearly `idiom`
-_MANY_CUT = 0.05  # warn of a larger share of spans that begin or end within a word
+_FEW = 20  # different values, of which a column may say what its rows are
+_LONG = 40  # characters of a value that are compared and shown
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
+_RESERVED = re.compile(r"""[|&"'=,{}]""")  # in a condition, or around it on a command line
 # What may be typed for a column that is asked about.
 _MEANS = {
     "keep": "train only on rows like these",
@@ -95,7 +96,7 @@ class ExampleTable(UserTable):
 
     Attributes:
         named: columns that the user names without a role.
-        values: column → its values in the rows that meet the user's conditions.
+        values: column → its values, of all rows; of a column with many only some.
     """
 
     def __init__(
@@ -127,13 +128,10 @@ class ExampleTable(UserTable):
         judging = {column for column, _ in self._conditions.get("positive_if", ())}
         self.left_out = {*self._ignored, *judging.difference(chosen.values())}
         self.named = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
-        self._num_read = self._num_kept = self._num_spans = 0
+        self._num_read = self._num_kept = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
-        self._parts_of_words: list[str] = []  # spans that begin or end within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
-        self._has_usages = False  # as its meanings
-        self.values: dict[str, ColumnValues] = defaultdict(ColumnValues)
-        self._num_rows = 0
+        self.values: dict[str, Counter[str]] = defaultdict(Counter)
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
         """The examples of the rows that meet the user's conditions, as :meth:`read`.
@@ -141,20 +139,12 @@ class ExampleTable(UserTable):
         Raises:
             UserError: as :meth:`read`; after the last row, if columns may say which rows are to be trained.
         """
-        rows = self._select(iter(self.source.rows() if rows is None else rows))
         try:
-            yield from self.read(self._example, map(self._count_values, rows))
+            yield from self.read(self._example, self._select(self.source.rows() if rows is None else rows))
         except UserError:
             self._ask_about_columns()  # rows with problems may be those to leave out
             raise
         self._ask_about_columns()
-        if len(self._parts_of_words) > max(1, _MANY_CUT * self._num_spans):
-            log.warning(
-                "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
-                "not bytes or words, without the end; or map the column with the words of the span, %s",
-                *(self.source.name, len(self._parts_of_words), self._num_spans),
-                *(list_names(self._parts_of_words, 1), self._option_with(span="<column>")),
-            )
         if self._respelled:
             names = list_names(self._respelled, 3)
             log.warning("%s: names that are read as equal: %s", self.source.name, names)
@@ -175,6 +165,9 @@ class ExampleTable(UserTable):
         head = list(islice(rows, HEAD))
         columns = {column for row in head for column in row.values}
         for self._num_read, row in enumerate(chain(head, rows), 1):
+            for column, value in row.values.items():
+                if len(self.values[column]) <= _FEW:
+                    self.values[column][value_key("" if value in (None, []) else value)[:_LONG]] += 1
             holds = {
                 role: all(test(row.values.get(column)) for column, test in tests if column in columns)
                 for role, tests in self._conditions.items()
@@ -186,114 +179,57 @@ class ExampleTable(UserTable):
             conditions_ = " and ".join(str(self._mapping[role]) for role in self._conditions)
             raise UserError(f"{_OPTION}: no row has {conditions_}", file=self.source.name)
 
-    def _option_with(self, **more: str | list[str]) -> str:
-        """The option with the user's mapping and more, to type in a shell."""
-        mapping = {role: columns for role, columns in self._mapping.items() if columns is not None}
-        if ignored := [*self._ignored, *as_list(more.pop("ignore", []))]:
-            mapping["ignore"] = ignored
-        for role in self._conditions.keys() & more:
-            more[role] = f"{mapping[role]} & {more[role]}"
-        text = f"{_OPTION}={{{_written({**mapping, **more})}}}"
-        return "'" + text.replace("'", r"'\''") + "'"
-
-    def _count_values(self, row: Row) -> Row:
-        """Count the values of the row's columns."""
-        self._num_rows += 1
-        for column, value in row.values.items():
-            self.values[column].add(value)
-        return row
-
-    def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
-        """Also read `usage` as the meaning of sentences with groups that have no column of meanings."""
-        super()._look_at(head, header)
-        form = self._fitting_form(header)
-        names = self._recognise(form, header) if form else {}
-        if form and form.name == "sentences" and {"group", "usage"} <= names.keys():
-            meanings = names.get("meaning", [])
-            if all(is_empty(row.values.get(column)) for row in head for column in meanings):
-                self.left_out.update(meanings)
-                self._chosen = {**self._chosen, "meaning": names["usage"][0]}
-                self._has_usages = True
-
     def _ask_about_columns(self) -> None:
-        """Raises UserError if columns may say which rows to train on, or as what, and nobody said how."""
+        """Raises UserError if columns may say which rows to train on, or as what, and nobody said how.
+
+        They have few values, or the name of a role that is not read, and no role; or they are called label,
+        beside a group or two sentences.
+        """
         roles = {c: role for names in self.kinds.values() for role, columns in names.items() for c in columns}
-        stems = {stem for column in roles if (stem := number_stem(column))}
-        choices: dict[str, list[dict[str, str]]] = {}  # column → what may be typed
-        for column, values in self.values.items():
-            role, values.num_rows = roles.get(column), self._num_rows
-            is_named = column in self.named | self.left_out
-            is_equal = values.num_distinct < 2  # also by `keep`
-            is_settled = column in self._chosen.values() or (role is None and is_named)
-            if is_settled or (is_equal and not is_named) or not roles:
-                continue
-            few = values.may_sort_rows or is_equal
-            if role == "label":
-                is_asked = few and "group" in roles.values()
-            elif role == "score":
-                are_two = bool(values.numbers) and values.num_distinct <= 2 and not is_named
-                are_classes = few and not values.have_fractions and not are_two
-                is_asked = are_classes and normalise(column) in LABELS_AS_SCORES
-            elif role is not None or is_annotation(column):
-                continue
+        questions: dict[str, str] = {}  # column → its values, and what may be typed
+        for column, counts in self.values.items():
+            role, num_values = roles.get(column), len(counts)
+            if num_values <= _FEW and (missing := self._num_read - counts.total()):
+                counts[""] += missing  # of rows of JSON lines without the field
+            are_few = 1 < len(counts) <= min(_FEW, max(2, self._num_read / 2)) < self._num_read
+            if role is None:
+                is_settled = column in self.named | self.left_out or is_annotation(column)
+                is_asked = not is_settled and (are_few or (num_values > 1 and normalise(column) in NAMES))
             else:
-                is_known = normalise(column) in ASKED_ABOUT or number_stem(column) in stems
-                is_asked = few or is_known or bool(self._nearly(column, {*roles.values()}))
-            if is_asked:
-                choices[column] = self._choices(column, values, role, {*roles.values()})
-        if choices:
-            raise UserError(self._question(choices), file=self.source.name, field=next(iter(choices)))
+                is_doubtful = role == "score" or (role == "label" and "group" in roles.values())
+                is_asked = are_few and is_doubtful and normalise(column) in LABELS
+            if is_asked and roles and column not in self._chosen.values():
+                ways = " or ".join(f"{{{way}}}" for way in self._ways(column, role, {*roles.values()}))
+                shown = [f"{one_line(key) or 'empty'} ({num} rows)" for key, num in counts.most_common(6)]
+                questions[column] = f"{column} ({', '.join(shown)}{', …' * (len(counts) > 6)}): {ways}"
+        if questions:
+            problem = "columns without a role may say which rows are right, or what they are:"
+            if absent := sorted(self.named - self.values.keys()):
+                problem = f"there is no column {absent[0]!r}, which {_OPTION} names; {problem}"
+            means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items())
+            kept = {role: c for role, c in self._mapping.items() if c is not None and role != "ignore"}
+            option = shlex.quote(
+                f"{_OPTION}={{{_written({**kept, 'ignore': [*self._ignored, *questions]})}}}"
+            )
+            lines = "\n  - ".join([problem, *questions.values()])
+            message = f"{lines}\nSay how each is read ({means}); all of them left out is {option}"
+            raise UserError(message, file=self.source.name, field=next(iter(questions)))
 
-    def _choices(
-        self, column: str, values: ColumnValues, role: str | None, roles: Set[str]
-    ) -> list[dict[str, str]]:
-        """What the user may type for a column: the first is the example, the last that it is ignored."""
-        near = self._nearly(column, roles)
-        possible, conditions = [*near], list[dict[str, str]]()
-        if "group" in roles and "meaning" in self.form.roles and "meaning" not in roles:
-            possible.append("meaning")
-        if role is not None and (role == "label" or values.are_numbers):
-            possible.append(role)
-        if self.form.name == "pairs" and values.are_numbers and "negative" not in roles:
-            possible.append("score")
-        if (values.may_sort_rows or values.are_numbers) and column not in self.named:
-            condition = values.condition(column)
-            conditions.append({"keep": condition} if role is None else {"keep": condition, "ignore": column})
-            if self.form.name == "pairs" or role == "score":
-                conditions.append({"positive_if": condition})
-        elif self.form.name == "pairs":
-            possible.append("negative")
-        as_role = [{name: column} for name in dict.fromkeys(possible)]
-        ways = [*as_role, *conditions] if role or near else [*conditions, *as_role]
-        return [*ways, {"ignore": column}]
-
-    def _nearly(self, column: str, roles: Set[str]) -> list[str]:
-        """The name that a column nearly has, of a role that the table lacks."""
-        aliases = [alias for role, names in self.form.roles.items() if role not in roles for alias in names]
-        return difflib.get_close_matches(normalise(column), aliases, 1, _NEARLY)
-
-    def _question(self, choices: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
-        """The message that asks about columns."""
-        lines = [
-            f"{column} ({self.values[column]}): {' or '.join(f'{{{_written(way)}}}' for way in ways)}"
-            for column, ways in choices.items()
-        ]
-        every = {role for ways in choices.values() for way in ways for role in way}
-        means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items() if role in every)
-        ignored = self._option_with(ignore=[*choices])
-        if len(choices) > 1:
-            problem = f"and {len(choices) - 1} more columns may say which rows are right, or what they are:"
-            advice = f"all of them left out is {ignored}"
-        else:
-            ((example, *_),) = choices.values()
-            problem = "may say which rows are right, or what they are:"
-            advice = f"for example {self._option_with(**example)}; left out it is {ignored}"
-        if missing := sorted(self.named - self.values.keys()):
-            absent = f"there is no column {missing[0]!r}, which {_OPTION} names"
-            if near := difflib.get_close_matches(missing[0], choices, 1):
-                return f"{absent} (is it {near[0]!r}?)"
-            problem = f"{absent}; {problem}"
-        return "\n  - ".join([problem, *lines]) + f"\nSay how each is read ({means}): {advice}"
+    def _ways(self, column: str, role: str | None, roles: set[str]) -> Iterator[str]:
+        """What the user may type for a column."""
+        is_pair = self.form.name != "sentences"
+        named = [role] if role else ["score", "negative"] if is_pair else []
+        named += ["meaning"] if "group" in roles and "meaning" in self.form.roles else []
+        for name in named:
+            if name == role or name not in roles:
+                yield _written({name: column})
+        value = next((key for key, _ in self.values[column].most_common() if key), "")
+        condition = f"{column}={'<value>' if _RESERVED.search(value) else value}"
+        if column not in self.named:
+            yield _written({"keep": condition} if role is None else {"keep": condition, "ignore": column})
+            if is_pair:
+                yield _written({"positive_if": condition})
+        yield _written({"ignore": column})
 
     def about(self) -> str:
         """Roles of columns, ignored columns, and negatives left out; after reading."""
@@ -320,7 +256,9 @@ class ExampleTable(UserTable):
     def _example(self, record: UserRecord) -> UserExample:
         """A row. Raises FieldError."""
         form = self.form.name
-        group, meaning = self._name(record, "group"), self._name(record, "meaning")
+        group, usage = self._name(record, "group"), self._name(record, "usage")
+        has_meaning = "meaning" in record.names or group is None or form != "sentences"
+        meaning = self._name(record, "meaning") if has_meaning else usage
 
         def single(role: str, span: str) -> Sentence:
             return self._sentence(record.entries(role, span, several=False)[0], group, meaning)
@@ -354,7 +292,7 @@ class ExampleTable(UserTable):
             tuple(sentences),
             num_positives,
             label=self._name(record, "label"),
-            usage=meaning if self._has_usages else self._name(record, "usage"),
+            usage=usage,
             score=record.number_in("score") if form == "scored" else None,
             weight=weight,
             instruction=record.optional_text("instruction"),
@@ -363,10 +301,6 @@ class ExampleTable(UserTable):
     def _sentence(self, entry: UserRecord, group: str | None, meaning: str | None = None) -> Sentence:
         """A text of a row; an object's own labels take precedence over those of its row."""
         text, span = entry.marked_text()
-        if span is not None:
-            self._num_spans += 1
-            if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
-                self._parts_of_words.append(f"row {entry.number}: {text[slice(*span)]!r}")
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
@@ -386,8 +320,3 @@ def _written(mapping: Mapping[str, str | list[str]]) -> str:
     """A mapping as it is typed: `keep: "answer=accept", ignore: [source, page]`."""
     texts = (f"{role}: {json.dumps(text, ensure_ascii=False)}" for role, text in mapping.items())
     return _QUOTED_WORD.sub(r"\1", ", ".join(texts))
-
-
-def _is_within_word(before: str, after: str) -> bool:
-    """Whether two letters belong to one word; False in scripts without blanks between words."""
-    return before.isalnum() and after.isalnum() and max(before, after) < "\u0e00"

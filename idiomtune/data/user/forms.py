@@ -16,17 +16,12 @@ from pathlib import Path
 from idiomtune.io.tables import normalise
 
 SPAN_PARTS = ("span", "span_start", "span_end")
+_VERDICT = "answer"  # of Prodigy, where another column has the positive
 # Role of a text → that of a span in it.
 SPAN_OF = {
     **{"text": "span", "anchor": "span", "positive": "positive_span"},
     **{"negative": "negative_span", "sentence1": "span1", "sentence2": "span2"},
 }
-
-
-def number_stem(column: str) -> str:
-    """The name without its number or letter: `text` of `text_2`, `text2` and `text_b`; "" of another name."""
-    match = re.fullmatch(r"(.*?[a-z])(_?\d+|_[a-z])", normalise(column))
-    return match[1] if match else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +68,7 @@ class Form:
             if role is not None:
                 columns.setdefault(role, []).append(column)
         for role, matches in columns.items():
-            texts = [c for c in matches if role in self.several and normalise(c) not in JUDGEMENTS_OF_ROWS]
+            texts = [c for c in matches if role in self.several and normalise(c) != _VERDICT]
             columns[role] = [c for c in matches if c in mapped] or texts or matches
         return columns
 
@@ -103,10 +98,8 @@ TRAINED = (
     Form("pairs", _roles("pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
     # As sentence-transformers numbers columns.
     Form("scored", _roles("sentences from 0", "score", "row"), _SCORED),
-    Form("scored", _roles("sentences from 0", "label as score", "row"), _SCORED),
     Form("pairs", _roles("pair from 0", "meaning", "row"), ("anchor", "positive"), ("negative",)),
     Form("scored", _roles("two sentences", "score", "row"), _SCORED),
-    Form("scored", _roles("two sentences", "label as score", "row"), _SCORED),
     # With the columns of scored pairs, without a score.
     Form("pairs", _roles("two sentences as pair", *_PAIR), ("anchor", "positive"), ("negative",)),
     # With the columns of pairs, if the user says which column has their score.
@@ -116,12 +109,9 @@ TRAINED = (
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )
-LABELS_AS_SCORES = _roles("label as score")["score"]
-# Columns that are asked about where training does not read them, whatever they contain; and that never are.
-JUDGEMENTS_OF_ROWS = {name for names in _roles("asked about").values() for name in names}
-ASKED_ABOUT = {
-    name for form in TRAINED for names in form.roles.values() for name in names
-} | JUDGEMENTS_OF_ROWS
+LABELS = _SENTENCE["label"]  # of a sentence, of its group's meaning, of a pair: which, is asked
+# Columns that are asked about where training does not read them, and those that never are.
+NAMES = {name for form in TRAINED for names in form.roles.values() for name in names}
 _ANNOTATIONS = [name for names in _roles("annotation").values() for name in names]
 
 

@@ -177,79 +177,74 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
 def _read(
     sources: Sequence[Source], data: UserData, facts: _Facts, mined: Mined = MappingProxyType({})
 ) -> UserExamples:
-    """All rows of some tables, which must be of one form."""
-    store: TextTable | None = None
+    """All rows of some tables, which must be of one form; of equal rows, as of annotators, the first."""
+    first: dict[UserExample, tuple[str, UserExample]] = {}
+    copies, form = list[str](), ""
     for source in sources:
         table = ExampleTable(source, data.columns, data.form, facts.spellings)
         wrong = table.negatives()
         negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
         for example in table.examples():
             wrong.pop(example.sentences[0].text, None)
-            store = store or TextTable(table.form.name)
-            if table.form.name != store.form:
-                problem = f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
+            form = form or table.form.name
+            if table.form.name != form:
+                problem = f"has {table.form.name}, but {sources[0].name} has {form}: leave one out, "
                 problem += "or train on both as parts of a mixture (+experiment=mixture)"
                 raise UserError(problem, file=source.name)
-            store.add(source.name, with_negatives(example, negatives) if negatives else example)
+            row = with_negatives(example, negatives) if negatives else example
+            if first.setdefault(replace(row, number=0), (source.name, row))[1] is not row:
+                copies.append(f"{source.name} row {row.number}")
         facts.columns |= table.values.keys()
         facts.named |= table.named
         facts.notes.append(table.about())
         if wrong:
-            wrong_names = list_names([*wrong], _MAX_NAMED)
-            facts.notes.append(f"left out, since no row of them is right: {wrong_names}")
-    assert store is not None  # a table without rows is an error
-    store.close()
+            facts.notes.append(f"left out, since no row of them is right: {list_names([*wrong], _MAX_NAMED)}")
+    store = TextTable(form, [*first.values()])
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
         raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
-    examples = _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
-    examples = _without_copies(examples, facts.notes)
+    if copies:
+        facts.notes.append(f"exact copies of earlier rows, which count once: {_count(copies)}")
+    examples = _with_meanings(UserExamples(store, np.arange(len(store.rows))))
     _warn_of_contradictions(examples)
     return examples
 
 
-def _without_copies(examples: UserExamples, notes: list[str]) -> UserExamples:
-    """The first of all rows that are equal, as those of annotators who agree are."""
-    is_copy = np.ones(len(examples), dtype=bool)
-    is_copy[np.unique(examples.store.contents[examples.rows], return_index=True)[1]] = False
-    if is_copy.any():
-        notes.append(f"exact copies of earlier rows, which count once: {_rows(examples, is_copy)}")
-    return UserExamples(examples.store, examples.rows[~is_copy])
-
-
 def _warn_of_contradictions(examples: UserExamples) -> None:
     """Log a warning of texts that different rows label differently."""
-    store, first = examples.store, examples.anchors
-    name, labels, texts = "scores", store.scores[examples.rows], _keys(examples)[:, None]
-    if examples.form == "sentences":
-        name, labels = "labels", store.label_ids[examples.rows]
-        texts = np.column_stack([store.text_ids[first], store.spans[first]])
-        if not store.has_labels:
-            name, labels = "meanings of one group", store.labels[first, 1]
-            texts = np.column_stack([texts, store.labels[first, 0]])
-    text_of = np.unique(texts, axis=0, return_inverse=True)[1].ravel()
-    label_of = np.unique(labels, return_inverse=True)[1]
-    num_labels = np.bincount(np.unique(np.column_stack([text_of, label_of]), axis=0)[:, 0])
-    if (num_labels > 1).any():
-        kind = "texts" if examples.form == "sentences" else "pairs"
-        problem = f"{int((num_labels > 1).sum())} {kind} have several {name}, and are read as each"
-        log.warning(
-            "%s: correct them, or leave rows out: %s", problem, _rows(examples, num_labels[text_of] > 1)
+    store, kind = examples.store, "texts" if examples.form == "sentences" else "pairs"
+    read_as: dict[Any, dict[Any, list[int]]] = {}  # text → label → rows
+    for row, key in enumerate(_keys(examples).tolist()):
+        example = store.rows[int(examples.rows[row])]
+        anchor, label = example.sentences[0], example.label or example.score
+        if examples.form == "sentences" and label is None:
+            key, label = (key, anchor.span, anchor.group), anchor.meaning
+        elif examples.form == "sentences":
+            key = key, anchor.span
+        read_as.setdefault(key, {}).setdefault(label, []).append(row)
+    several = [labels for labels in read_as.values() if len(labels) > 1]
+    if several:
+        name = "labels" if store.has_labels else "meanings of one group" if kind == "texts" else "scores"
+        names = examples.names(
+            sorted(row for rows in several for of_label in rows.values() for row in of_label)
         )
+        problem = f"{len(several)} {kind} have several {name}, and are read as each"
+        log.warning("%s: correct them, or leave rows out: %s", problem, _count(names))
 
 
 def _with_meanings(examples: UserExamples) -> UserExamples:
     """Without sentences that have no meaning if others have one; rows without a group or span are named."""
-    store, first = examples.store, examples.anchors
-    has_group = store.groups != store.text_ids[first]
+    store, rows = examples.store, [examples.store.rows[row] for row in examples.rows.tolist()]
+    anchors = [row.sentences[0] for row in rows]
+    lacks_meaning = np.array([a.group is not None and a.meaning is None for a in anchors])
     lacks = {
-        "group": store.has_groups & ~has_group,
-        "span": store.has_spans & (store.spans[first, 0] < 0),
-        "meaning": store.has_meanings & has_group & (store.labels[first, 1] == 0),
+        "group": store.has_groups & np.array([anchor.group is None for anchor in anchors]),
+        "span": store.has_spans & np.array([anchor.span is None for anchor in anchors]),
+        "meaning": store.has_meanings & lacks_meaning,
     }
-    for role, rows in lacks.items():
-        if rows.any():
-            log.warning("without a %s, while others have one: %s", role, _rows(examples, rows))
+    for role, rows_without in lacks.items():
+        if rows_without.any():
+            log.warning("without a %s, while others have one: %s", role, _rows(examples, rows_without))
     if store.form == "sentences" and not store.has_labels:
         return UserExamples(store, examples.rows[~lacks["meaning"]])
     return examples
@@ -258,10 +253,10 @@ def _with_meanings(examples: UserExamples) -> UserExamples:
 def _check_text_columns(store: TextTable, source: str) -> None:
     """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
     for position, role in enumerate(_TEXT_ROLES[store.form]):
-        numbers = store.first[:-1] + position
-        texts = [store.read_text(text) for text in numbers[:_LOOKED_AT].tolist()]
+        texts = [row.sentences[position].text for row in store.rows[:_LOOKED_AT]]
         counts = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
-        are_equal = len(texts) > 1 and (store.text_ids[numbers] == store.text_ids[numbers[0]]).all()
+        ids = store.text_ids[store.first[:-1] + position]
+        are_equal = len(ids) > 1 and (ids == ids[0]).all()
         if are_equal or (len(counts) == len(texts) > 2 and (np.diff(counts) == 1).all()):
             problem = f"the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
             problem += f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'"
@@ -351,7 +346,10 @@ def _without_unused(train: UserExamples, notes: list[str]) -> UserExamples:
 
 
 def _rows(examples: UserExamples, chosen: NDArray[np.bool_]) -> str:
+    return _count(examples.names(np.flatnonzero(chosen).tolist()))
+
+
+def _count(names: Sequence[str]) -> str:
     """`12 rows (pairs.csv row 3, pairs.csv row 9, …)`."""
-    rows = np.flatnonzero(chosen)
-    names = ", ".join(examples.names(rows[:_MAX_NAMED].tolist())) + ", …" * (len(rows) > _MAX_NAMED)
-    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} ({names})"
+    shown = ", ".join(names[:_MAX_NAMED]) + ", …" * (len(names) > _MAX_NAMED)
+    return f"{len(names)} row{'s' if len(names) > 1 else ''} ({shown})"

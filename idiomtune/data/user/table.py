@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 import logging
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from idiomtune.data.notation import TextCleaner, clean_text
-from idiomtune.data.user.columns import find_marks, remove_marks
+from idiomtune.data.notation import TextCleaner
+from idiomtune.data.user.columns import MARKS, as_number, read_marks
 from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
@@ -28,12 +28,11 @@ Span = tuple[int, int]
 
 _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
 _NAMING = ("id", "expression")  # roles that name a row in messages
-LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
+_LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
-HEAD = 1000  # rows by whose values it is seen what columns mean
+HEAD = 1000  # rows by which the columns of JSON lines and marks are seen
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _SPAN_END = "\ue000"  # of private use: where a span begins and ends while markup is removed
-_MANY = 0.1  # warn of a larger share of texts with marks
 _IDS = {"", "id", "_id", "idx", "index", "query_id", "iteration"}  # columns; the last of TREC
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
@@ -42,41 +41,33 @@ class FieldError(ValueError):
     """A problem of a row, which names the field."""
 
 
+@dataclass(slots=True)
 class UserRecord:
     """A row, by the roles of its columns. All methods raise FieldError for a cell that is wrong.
 
-    Args:
+    Attributes:
         number: of the row in its file, as people count there.
         values: by column.
         names: role → its columns in this row.
-        column: whose cell contains this entry, for messages; None for a complete row.
+        within: the column whose cell contains this entry, for messages; None for a complete row.
         cleaner: removes markup from texts.
     """
 
-    def __init__(
-        self,
-        number: int,
-        values: Mapping[str, Any],
-        names: Mapping[str, Sequence[str]],
-        column: str | None = None,
-        cleaner: TextCleaner | None = None,
-    ) -> None:
-        self.number, self.values, self.names = number, values, names
-        self._column = column
-        self._cleaner = cleaner or TextCleaner()
+    number: int
+    values: Mapping[str, Any]
+    names: Mapping[str, Sequence[str]]
+    within: str | None = None
+    cleaner: TextCleaner = field(default_factory=TextCleaner)
 
     def error(self, role: str, problem: str) -> FieldError:
         """A problem of a role's cell."""
-        if self._column is not None:
-            return FieldError(f"field {self._column!r}: its {role!r} {problem}")
+        if self.within is not None:
+            return FieldError(f"field {self.within!r}: its {role!r} {problem}")
         return FieldError(f"field {self.names.get(role, (role,))[0]!r}: {problem}")
 
     def has(self, role: str) -> bool:
         """Whether one of its cells has a value."""
-        for column in self.names.get(role, ()):  # noqa: SIM110  called for each cell: a generator costs more
-            if not is_empty(self.values.get(column)):
-                return True
-        return False
+        return any(not is_empty(self.values.get(column)) for column in self.names.get(role, ()))
 
     def cell(self, role: str) -> Any:
         """Its value, which must not be empty."""
@@ -89,10 +80,9 @@ class UserRecord:
 
     def text(self, role: str) -> str:
         """A text with visible characters, without markup."""
-        text = self._cleaner.clean(self._raw_text(role), self.number)
-        if not text:
-            raise self.error(role, "has nothing but markup")
-        return text
+        if text := self.cleaner.clean(self._raw_text(role), self.number):
+            return text
+        raise self.error(role, "has nothing but markup")
 
     def _raw_text(self, role: str) -> str:
         value = self.cell(role)
@@ -111,15 +101,15 @@ class UserRecord:
         return self.text(role) if self.has(role) else None
 
     def name(self, role: str) -> str:
-        """A name, which may be a whole number."""
+        """A name, which may be a whole number, or a list of one."""
         value = self.cell(role)
-        if isinstance(value, float) and value.is_integer():  # whole numbers in a column with gaps
-            value = int(value)
         if items := _any_list(value):
             if len(items) > 1:
                 raise self.error(role, f"is a list, {value!r}: write a row for each of its names")
             (value,) = items
-        if isinstance(value, bool) and role in LABELS:
+        if isinstance(value, float) and value.is_integer():  # whole numbers in a column with gaps
+            value = int(value)
+        if isinstance(value, bool) and role in _LABELS:
             return str(value).lower()
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise self.error(role, f"must be a text or a whole number, got {value!r}")
@@ -131,17 +121,15 @@ class UserRecord:
 
     def number_in(self, role: str) -> float:
         """A finite number, also as text."""
-        number = as_number(self.cell(role))
-        if number is None:
-            raise self.error(role, f"{self.cell(role)!r} is not a number")
-        return number
+        if (number := as_number(self.cell(role))) is not None:
+            return number
+        raise self.error(role, f"{self.cell(role)!r} is not a number")
 
     def list_in(self, role: str) -> list[Any]:
         """A list, also as text in JSON's or Python's notation; a plain text is a list of one."""
-        value = items = self.cell(role)
-        if isinstance(value, str):
-            items = _any_list(value) if value.lstrip().startswith("[") else [value]
-        if not isinstance(items, list):
+        value = self.cell(role)
+        is_plain = isinstance(value, str) and not value.lstrip().startswith("[")
+        if (items := [value] if is_plain else _any_list(value)) is None:
             raise self.error(role, f'is not a list, as ["one", "two"]: {value!r}')
         return items
 
@@ -155,55 +143,50 @@ class UserRecord:
         """
         title = self.optional_text("title") if "title" in self.names else None
         if title is not None and not self.has(role):
-            return title, self._span(title, span)
+            return title, self._ends(title, span) or self._find_words(title, span)
         before = "" if title is None else f"{title} "
-        ends: Span | None
-        if self.has(f"{span}_start") or (self.has(span) and _ENDS.fullmatch(str(self.cell(span)))):
-            raw = self._raw_text(role)  # whose characters are counted
-            start, end = self._span(raw, span) or (0, 0)
-            marked = _SPAN_END.join((raw[:start], raw[start:end], raw[end:]))
-            parts = self._cleaner.clean(marked, self.number).split(_SPAN_END)
+        raw = self._raw_text(role)
+        if ends := self._ends(raw, span):
+            # They count the characters of the file; markup is removed around them.
+            marked = _SPAN_END.join((raw[: ends[0]], raw[slice(*ends)], raw[ends[1] :]))
+            parts = self.cleaner.clean(marked, self.number).split(_SPAN_END)
             if len(parts) < 3 or not parts[1]:  # a span of nothing but markup
                 parts = marked.split(_SPAN_END)
             text, ends = "".join(parts), (len(parts[0]), len(parts[0] + parts[1]))
         else:
             text = self.text(role)
-            ends = self._span(text, span)
+            ends = self._find_words(text, span)
         return before + text, ends and (ends[0] + len(before), ends[1] + len(before))
 
-    def _span(self, text: str, role: str) -> Span | None:
-        """At its ends, or where its words first occur; None if nothing is marked."""
+    def _ends(self, text: str, role: str) -> Span | None:
+        """The ends of a span that the row gives as numbers, checked."""
         start, end = f"{role}_start", f"{role}_end"
-        if not (role in self.names or start in self.names or end in self.names):
+        cells: Sequence[Any] = ()
+        if self.has(role) and (match := _ENDS.fullmatch(str(self.cell(role)))):
+            cells, start = match.groups(), role
+        elif self.has(start) or self.has(end):
+            for one, other in ((start, end), (end, start)):
+                if not self.has(other):
+                    raise self.error(one, f"needs {other} too")
+            cells = self.cell(start), self.cell(end)
+        if not cells:
             return None
-        ends = _ENDS.fullmatch(str(self.cell(role))) if self.has(role) else None
-        words = None if ends else self.optional_text(role)
-        if not ends and not self.has(start) and not self.has(end):
-            offsets = None if words is None else find_span(text, words)
-            if words is not None and offsets is None:
-                raise self.error(role, f"{words!r} is not in the text {text!r}")
-            return offsets
-        for role_of_end, other in () if ends else ((start, end), (end, start)):
-            if not self.has(other):
-                raise self.error(role_of_end, f"needs {other} too")
-        cells = (ends[1], ends[2]) if ends else (self.cell(start), self.cell(end))
         first, last = map(as_number, cells)
         if first is None or last is None or not 0 <= first < last <= len(text) or first % 1 or last % 1:
             problem = f"{cells[0]}–{cells[1]} is not a valid range in a text of {len(text)} characters"
-            raise self.error(role if ends else start, problem)
-        offsets = int(first), int(last)
-        if words is not None and find_span(text[slice(*offsets)], words) != (0, last - first):
-            raise self.error(role, f"is {words!r}, but the text has {text[slice(*offsets)]!r} there")
-        return offsets
+            raise self.error(start, problem)
+        ends = int(first), int(last)
+        words = self.optional_text(role) if start != role else None
+        if words is not None and find_span(text[slice(*ends)], words) != (0, ends[1] - ends[0]):
+            raise self.error(role, f"is {words!r}, but the text has {text[slice(*ends)]!r} there")
+        return ends
 
-    def _texts(self, role: str, cell: Any) -> list[Any]:
-        """The texts in a cell: a list, also as text in a CSV, or one text such as "[Laughter] No."."""
-        texts = _any_list(cell)
-        if texts is not None and (texts is cell or all(isinstance(text, str | dict) for text in texts)):
-            return texts
-        if isinstance(cell, str) and _LIST.fullmatch(cell.strip()):
-            raise self.error(role, f'is a list that cannot be read ({cell:.60}): write JSON, ["…", "…"]')
-        return [cell]
+    def _find_words(self, text: str, role: str) -> Span | None:
+        """Where the words of a span first occur."""
+        words = self.optional_text(role)
+        if words is not None and (ends := find_span(text, words)) is None:
+            raise self.error(role, f"{words!r} is not in the text {text!r}")
+        return None if words is None else ends
 
     def entries(self, role: str, span: str, *, several: bool = True) -> list[UserRecord]:
         """The texts of a role, each as a record: a text, or an object.
@@ -225,23 +208,24 @@ class UserRecord:
         if marks and len(cells) > 1:
             problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
             raise self.error(next(iter(marks)).replace("span", span), problem)
-        around = {columns[0]: self.values[columns[0]] for columns in marks.values()}
-        records = []
+        around, records = {columns[0]: self.values[columns[0]] for columns in marks.values()}, []
         for column, entry in cells:
-            if isinstance(entry, dict):
-                own = {key: [key] for key in entry if key in _ENTRY}
-                names = own if own.keys() & set(SPAN_PARTS) else {**marks, **own}
-                records.append(UserRecord(self.number, {**around, **entry}, names, column, self._cleaner))
-            else:
-                records.append(
-                    UserRecord(
-                        self.number,
-                        {**around, column: entry},
-                        {**marks, "text": [column]},
-                        cleaner=self._cleaner,
-                    )
-                )
+            is_object = isinstance(entry, dict)
+            own = {key: [key] for key in entry if key in _ENTRY} if is_object else {"text": [column]}
+            names = own if own.keys() & {*SPAN_PARTS} else {**marks, **own}
+            values = {**around, **(entry if is_object else {column: entry})}
+            within = column if is_object else None
+            records.append(UserRecord(self.number, values, names, within, self.cleaner))
         return records
+
+    def _texts(self, role: str, cell: Any) -> list[Any]:
+        """The texts in a cell: a list, also as text in a CSV, or one text such as "[Laughter] No."."""
+        texts = _any_list(cell)
+        if texts is not None and (texts is cell or all(isinstance(text, str | dict) for text in texts)):
+            return texts
+        if isinstance(cell, str) and _LIST.fullmatch(cell.strip()):
+            raise self.error(role, f'is a list that cannot be read ({cell:.60}): write JSON, ["…", "…"]')
+        return [cell]
 
 
 class UserTable:
@@ -274,9 +258,6 @@ class UserTable:
         self._forms, self._chosen, self._option = forms, chosen or {}, option
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()
-        self._notes: list[str] = []  # warnings, once all rows are read
-        self._head: list[Row] = []  # the first rows
-        self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         roles = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
             if role not in roles and not any(form.role_of(role) for form in forms):
@@ -306,22 +287,18 @@ class UserTable:
             UserError: at once, if the columns make no form; after the last row, naming row and field of all
                 problems.
         """
-        numbered = self.source.rows() if rows is None else rows
-        head = self._head = list(islice(numbered, HEAD))
-        header = list(dict.fromkeys(column for row in head for column in row.values))
-        self._look_at(head, header)
-        numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
-        cleaner = TextCleaner()
+        rows = self.source.rows() if rows is None else rows
+        head = list(islice(rows, HEAD))
+        marked, cleaner = self._find_marks(head), TextCleaner()
         records = (
-            UserRecord(row.number, row.values, self._names(tuple(row.values)), cleaner=cleaner)
-            for row in numbered
+            UserRecord(row.number, values, self._names(tuple(values)), cleaner=cleaner)
+            for row in chain(head, rows)
+            for values in [_without_marks(row.values, marked)]
         )
         yield from read_checked(records, make, self.source.name, _row_name)
         cleaner.log(self.source.name)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
-        for note in self._notes:
-            log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
     def log_unread(self) -> None:
@@ -331,37 +308,24 @@ class UserTable:
         if unread := [one_line(name) for name in every if name not in read and normalise(name) not in _IDS]:
             log.info("%s: not read: %s", self.source.name, list_names(unread))
 
-    def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
-        """Find marks around spans in texts without a column of spans."""
-        form = self._fitting_form(header)
+    def _find_marks(self, head: Sequence[Row]) -> dict[str, tuple[str, str]]:
+        """Columns of texts most of which mark one part, unless another column has spans; and their role."""
+        header = list(dict.fromkeys(column for row in head for column in row.values))
+        form, marked = self._fitting_form(header), dict[str, tuple[str, str]]()
         names = self._recognise(form, header) if form else {}
-        for role, span in SPAN_OF.items():
-            if form is None or len(names.get(role, ())) != 1 or span not in form.roles:
+        for role, span in SPAN_OF.items() if form else ():
+            has_spans = {part.replace("span", span) for part in SPAN_PARTS} & names.keys()
+            if form is None or span not in form.roles or has_spans or len(names.get(role, ())) != 1:
                 continue
-            column = names[role][0]
+            (column,) = names[role]
             texts = [text for row in head if isinstance(text := row.values.get(column), str)]
-            has_span = bool({part.replace("span", span) for part in SPAN_PARTS} & names.keys())
-            notes = []
-            for kind, num_marked, num_single, example in find_marks(texts):
-                marked = f"{num_marked} of {len(texts)} texts have marks {kind} ({one_line(example[:80])})"
-                if 2 * num_single > len(texts) and not has_span:
-                    self._marks.setdefault(column, (kind, span))
-                    notes.append(f"{marked}: they are read as the {span}, and are no part of the text")
-                elif num_marked > _MANY * len(texts) and example == clean_text(example):
-                    advice = "remove them, or mark one stretch of each text and no other span"
-                    notes.append(f"{marked}: read as words: {advice}")
-            self._notes += [f"{self.source.name}, field {column!r}: {note}" for note in notes]
-
-    def _without_marks(self, row: Row) -> Row:
-        """The row, with the ends of marked spans in columns of their own."""
-        values = dict(row.values)
-        for column, (kind, span) in self._marks.items():
-            stretches: list[Span] = []
-            if isinstance(text := values.get(column), str):
-                values[column], stretches = remove_marks(text, kind)
-            start, end = (stretches[0][0], stretches[-1][1]) if stretches else (None, None)
-            values |= {f"{span}_start": start, f"{span}_end": end}
-        return Row(row.number, values)
+            for kind in MARKS:
+                num_marked = sum(found[-1] == 1 for text in texts if (found := read_marks(text, kind)))
+                if 2 * num_marked > len(texts):
+                    marked[column] = kind, span
+                    message = "%s, field %r: %d of %d texts have one part marked as %s, which is the %s"
+                    log.warning(message, self.source.name, column, num_marked, len(texts), kind, span)
+        return marked
 
     def _fitting_form(self, header: Iterable[str]) -> Form | None:
         """The first form that fits the columns and has all roles in the user's mapping."""
@@ -392,33 +356,25 @@ class UserTable:
         return self.kinds[header]
 
     def _choose_form(self, header: Sequence[str]) -> None:
-        has_one_header = self.source.path is None or has_header(self.source.path)
-        if has_one_header:
+        is_json = not (self.source.path is None or has_header(self.source.path))
+        if not is_json:
             self._check_chosen(header)
         if form := self._fitting_form(header):
             self._forms = [form]
             return
-        for row in self._head:
-            if self._fitting_form(list(map(str, row.values.values()))):
-                problem = f"the names of its columns are in row {row.number}: remove the rows above it"
-                raise UserError(problem, file=self.source.name)
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
-        all_aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
-        near = "".join(
-            f"; {column!r} (is it {match[0]!r}?)"
-            for column in header
-            if (name := normalise(column)) not in all_aliases
-            and (match := difflib.get_close_matches(name, all_aliases, 1, 0.8))
-        )
-        mappings = [", ".join(f"{role}: <column>" for role in form.required) for form in self._forms]
-        options = " or ".join(f"'{self._option}={{{mapping}}}'" for mapping in dict.fromkeys(mappings))
-        advice = f", or map them with {options}" if self._option else ""
-        have = ", ".join(map(one_line, header)) or "none"
-        if any(form.name in ("glossary", "expressions") for form in self._forms) and not has_one_header:
-            near += '. A glossary in JSON is {"<expression>": "<meaning>", …}, or a list of rows'
+        advice = f", or map them with {self._option}={{<name>: <column>}}" if self._option else ""
+        aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
+        for column in header:
+            name = normalise(column)
+            if name not in aliases and (match := difflib.get_close_matches(name, aliases, 1, 0.8)):
+                advice += f"; {column!r} (is it {match[0]!r}?)"
+        if is_json and "expression" in self.form.roles:
+            advice += '. A glossary in JSON is {"<expression>": "<meaning>", …}, or a list of rows'
         elif any(len(column.split()) > 2 for column in header):
-            near += ". If that is its first row, put a line with names above it, such as question,answer"
-        problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}{near}"
+            advice += ". If that is its first row, put a line with names above it, such as question,answer"
+        have = ", ".join(map(one_line, header)) or "none"
+        problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}"
         raise UserError(problem, file=self.source.name)
 
     def _check_chosen(self, header: Sequence[str]) -> None:
@@ -431,6 +387,14 @@ class UserTable:
                 raise UserError(problem, file=self.source.name)
 
 
+def _without_marks(values: dict[str, Any], marked: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The cells of a row, with the ends of marked spans in columns of their own."""
+    for column, (kind, span) in marked.items():
+        text, start, end, _ = read_marks(values.get(column), kind) or (values.get(column), None, None, 0)
+        values = {**values, column: text, f"{span}_start": start, f"{span}_end": end}
+    return values
+
+
 def _row_name(record: UserRecord) -> str:
     named_by = next((record.names[role][0] for role in _NAMING if role in record.names), "")
     return name_row(record.number, record.values, named_by)
@@ -439,17 +403,6 @@ def _row_name(record: UserRecord) -> str:
 def is_empty(value: Any) -> bool:
     """Whether a cell has no value, only blanks, or an empty list."""
     return value is None or (isinstance(value, str) and not value.strip()) or value == []
-
-
-def as_number(value: Any) -> float | None:
-    """A finite number, also as text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or "_" in str(value):  # as 1_000
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def unique() -> Callable[[UserRecord, str], str]:

@@ -18,6 +18,7 @@ from idiomtune.data.user.examples import ExampleTable
 from idiomtune.data.user.load import user_splits
 from idiomtune.data.user.source import Source, find_sources
 from idiomtune.declarations.options import Section
+from idiomtune.io.tables import read_rows
 from tests.doc_pages import shell_lines
 from tests.programs import ROOT
 from tests.tiny_runs import composed
@@ -115,14 +116,29 @@ def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(names) == {"hf:Justarandomperson/MultIdiom_Dataset:train"}
 
 
-def test_id10m() -> None:
+def test_id10m(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quotation mark is a token; a sentence with two expressions is two rows, one with none is no row."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    script = importlib.import_module("bio_tags")
     tagged = [("He", "O"), ("broke", "B-IDIOM"), ("the", "I-IDIOM"), ("ice", "I-IDIOM"), (".", "O")]
     sentence = "".join(f"{token}\t{tag}\n" for token, tag in tagged)
     put("bio_format/english/train_english.tsv", f"{sentence}\n{sentence.replace('He', 'She')}\nNo\tO\n\n")
-    put("bio_format/english/dev_english.tsv", sentence.replace("He", "They") * 2)
+    two = 'It\tO\n"\tO\nkick\tB-IDIOM\nit\tO\noff\tI-IDIOM\n,\tO\nat\tB-IDIOM\nlast\tI-IDIOM'
+    put("bio_format/english/dev_english.tsv", two)
+    for words in (shlex.split(line) for line in shell_lines(ROOT / "docs" / "other-data.md")):
+        if words[:2] == ["python", "examples/bio_tags.py"]:
+            script.main(*words[2:])
     assert told("train_english") == [
         [(f"{name} broke the ice .", "broke the ice", "broke the ice", None)] for name in ("He", "She")
     ]
+    rows = [row.values for row in read_rows(Path("dev_english.jsonl"))]
+    assert [row["text"][row["span_start"] : row["span_end"]] for row in rows] == ["kick it off", "at last"]
+    assert [(row["text"], row["group"]) for row in rows] == [
+        ('It " kick it off , at last', group) for group in ("kick off", "at last")
+    ]
+    put("wrong.tsv", "a\tB-IDIOM\nb\tX\n")
+    with pytest.raises(SystemExit, match="line 2"):
+        script.main("wrong.tsv", "wrong.jsonl")
 
 
 def test_astitch() -> None:

@@ -71,8 +71,8 @@ FORMS: list[tuple[dict[str, Any], UserExample]] = [
     (TEVATRON, pair("a", "T p", "n", "U")),
     # lists in a CSV
     (
-        {"query": "a", "pos": '["p", "q"]', "neg": "[Laughter] No."},
-        pair("a", "p", "q", "[Laughter] No.", num_positives=2),
+        {"query": "a", "pos": '["p", "q"]', "neg": "[Laughs.] No."},
+        pair("a", "p", "q", "[Laughs.] No.", num_positives=2),
     ),
     ({"query": "a", "pos": "[1, 2]"}, pair("a", "[1, 2]")),
     # spans, groups and meanings

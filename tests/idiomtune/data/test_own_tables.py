@@ -100,7 +100,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     *(("trained", WEIGHTS + f"b,q,{w}\n", ("row 3", "'weight'", w)) for w in ("-1", "1e+300", "1_0")),
     *(("trained", SCORED + f'c,d,"{s}"\n', ("row 3", "'score'", s)) for s in ("nan", "3,5")),
     ("trained", LABELS + "c,d,contradiction\n", ("row 3", "'label'", "contra")),
-    ("trained", "sentence1,sentence2,rating\na,b,1\nc,d,3\n", ("'rating'", "score: rating")),
+    ("trained", "sentence1,sentence2,rating\na,b,1\nc,d,3\ne,f,3\n", ("'rating'", "score: rating")),
     ("trained", LIST + '{"query": "b", "pos": ["p"], "group": 1.5}\n', ("row 2", "'group'", "1.5")),
     ("trained", "text,label\na,x\nb,\n", ("row 3", "'label'", "empty")),
     ("trained", '{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', ("row 2", "'label'")),

@@ -5,7 +5,6 @@ import gzip
 import io
 import itertools
 import json
-import os
 import re
 from collections.abc import Sequence
 from datetime import date
@@ -120,7 +119,8 @@ ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"
         ("t.csv", b"id,text\n", ["no row"]),
         ("t.csv", b"id,text,id\n", ["'id'", "twice"]),
         ("t.csv", b"name,text\na,b\n", ["columns id", "name, text"]),
-        ("t.csv", b"id;text\na;b\n", ["'id;text'", "semicolons"]),
+        ("t.csv", b"id;text\na;b\n", ["columns id", "id;text"]),
+        ("t.csv", b"\x1f\x8b\n\x00 a,b\n", ["line 1", "UTF-8"]),
         ("t.csv", b"id,text\na,b\nc\nd,e,f\n", ["2 problems", "row 3 (id c)", "row 4 (id d)", "quotation"]),
         ("t.csv", b'id,text\na,b\nc,"d\ne,f\n', ["row 3", "line 3", "quotation mark"]),
         ("t.tsv", b'id\ttext\na\t"b\nc"\n', ["row 3", "line break"]),
@@ -142,10 +142,10 @@ ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"
         ("t", b"", [".csv, .tsv, .jsonl, .parquet and .xlsx"]),
         ("t.ods", b"", ["save it as .xlsx or .csv"]),
         ("t.xlsx", b"id,text\n", ["spreadsheet"]),
-        ("t.xlsx", workbook([]), ["no row"]),
+        ("t.xlsx", workbook([]), ["columns id"]),
         ("t.xlsx", workbook([["name"], ["a"]]), ["columns id", "name"]),
         ("t.xlsx", workbook([["id"], ["a"]], [], [["b"]]), ["2 sheets", "'Sheet', 'Sheet3'"]),
-        ("t.xlsx", ODD_CELLS, ["3 problems", "row 2: cell B2", "row 4: cell B4", "#REF!", "cell C5"]),
+        ("t.xlsx", ODD_CELLS, ["3 problems", "row 2: cell B2", "row 4: cell B4", "#REF!", "row 5"]),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
@@ -168,62 +168,11 @@ def test_numbers_in_a_spreadsheet_are_as_in_csv(tmp_path: Path) -> None:
     ]
 
 
-# As ID10M has it: no header, a quotation mark as a token, and no blank line at the end.
-TAGGED = """It\tO
-"\tO
-broke\tI-IDIOM
-The\tI-IDIOM
-ice\tI-IDIOM
-"\tO
-
-Nothing\tO
-here\tO
-
-kick\tB-IDIOM
-it\tO
-off\tI-IDIOM
-,\tO
-at\tB-IDIOM
-last\tI-IDIOM"""
-
-
-def test_tokens_with_tags_are_sentences_with_spans(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "train_english.tsv"
-    path.write_text(TAGGED, encoding="utf-8", newline="\r\n")
-    rows = list(read_rows(path))
-    spans = [row.values["text"][row.values["span_start"] : row.values["span_end"]] for row in rows]
-    assert [row.number for row in rows] == [3, 11, 15]
-    assert [row.values["text"] for row in rows] == ['It " broke The ice "', *["kick it off , at last"] * 2]
-    assert spans == ["broke The ice", "kick it off", "at last"]
-    assert [row.values["group"] for row in rows] == ["broke the ice", "kick off", "at last"]
-    assert "1 of 3 sentences have no expression" in caplog.text
-
-
-def test_a_line_that_is_no_token_with_a_tag_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "t.tsv"
-    path.write_text("a\tB-IDIOM\nb\tX\nc\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"(?s)t\.tsv.*2 problems.*line 2: .*line 3: "):
-        list(read_rows(path))
-    path.write_text("token\tO\nb\tX\n", encoding="utf-8")
-    with pytest.raises(UserError, match="columns id"):
-        list(read_rows(path, columns=["id"]))  # a published table with a header
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
     for name in ("t.csv", "none.csv", "a" * 5000):
         with pytest.raises(UserError, match="no such file"):
             next(read_rows(tmp_path / name))
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
-def test_a_long_table_is_not_held(tmp_path: Path, name: str) -> None:
-    """When its first row is there, the last ones have not been read: they may still be cut off."""
-    path, rows = tmp_path / name, [{"id": str(i), "text": "word " * 200} for i in range(1000)]
-    path.write_bytes(delimited(rows, ",") if name == "t.csv" else json_lines(rows))
-    content = path.read_bytes()
-    half = content.index(b"\n", len(content) // 2) + 1
-    reading = read_rows(path)
-    num_rows = len([next(reading)])
-    os.truncate(path, half)
-    assert num_rows + len(list(reading)) == content[:half].count(b"\n") - (name == "t.csv")
 
 
 def test_rows_as_records(tmp_path: Path) -> None:
@@ -296,7 +245,6 @@ def test_merged_cells_hold_for_their_rows(
         ("t.xlsx", sheet(["Our terms"], ["of 2026"], NAMES, A), ["'Our terms'", "row 3"]),
         ("t.csv", b"Our terms\nid,text\na,x\n", ["'Our terms'", "row 2"]),
         ("t.csv", b"Our terms,,\n,,\nid,text,n\na,x,1\n", ["'Our terms'", "row 3"]),
-        ("t.xlsx", sheet(NAMES, A, ["Food"], B, merged=["A3:B3"]), ["row 3", "A3:B3"]),
         ("t.xlsx", sheet(NAMES, ("a", '=CONCATENATE("x","y")'), B), ["row 2", "B2", "formula"]),
         ("t.xlsx", sheet(NAMES, ("=A1", "=B1")), ["row 2", "A2", "formula"]),
     ],
