@@ -106,7 +106,7 @@ class Scorer:
         from idiomtune.data.locations import idiolink_folder, idiolink_split
         from idiomtune.encoder.loading import resolve_model_path
 
-        settings: Any = check(TrainSettings, compose_config("config", *recipe.overrides()))
+        settings: Any = check(TrainSettings, compose_config("train", *recipe.overrides()))
         self.root = idiolink_folder(settings)
         self.train = idiolink_split(settings, self.root, settings.objective.split, training=True)
         self.model_path = resolve_model_path(settings.model.path)
@@ -122,7 +122,7 @@ class Scorer:
 def ours(recipe: Recipe, clock: Clock, folder: Path) -> None:
     """`python -m train +experiment=idiolink_ft`, in this process."""
     from idiomtune.benchmarks.suite import Suite
-    from idiomtune.programs.run import main as program
+    from idiomtune.cli import main as program
     from idiomtune.training.run_folder import RunFolder
 
     score, log = Suite.run, RunFolder.log_metrics
@@ -149,7 +149,7 @@ def ours(recipe: Recipe, clock: Clock, folder: Path) -> None:
         patch.object(RunFolder, "log_metrics", logged),
         patch.dict(os.environ, {"IDIOM_CACHE": str(folder / "cache")}),
     ):
-        program("train", options)
+        program(["train", *options])
 
 
 def predecessor(recipe: Recipe, clock: Clock, folder: Path) -> None:  # noqa: ARG001

@@ -61,7 +61,7 @@ def processor_seconds(arguments: Sequence[str], folder: str) -> float:
 
 def main() -> None:
     """Train until the first step is logged."""
-    from idiomtune.programs.run import main as program
+    from idiomtune.cli import main as program
     from idiomtune.training.run_folder import RunFolder
 
     def ended(_: RunFolder, record: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def main() -> None:
             os._exit(0)
 
     with patch.object(RunFolder, "log_metrics", ended):
-        program("train", sys.argv[1:])
+        program(["train", *sys.argv[1:]])
     sys.exit("the run ended without a step")
 
 

@@ -99,7 +99,7 @@ class Workload:
             # An epoch within a warm-up of 100 steps would leave the weights nearly where they were.
             "trainer.warmup_steps=0",
         )
-        settings: TrainSettings = check(TrainSettings, composed("config", *options))
+        settings: TrainSettings = check(TrainSettings, composed("train", *options))
         return settings
 
     def _idiolink(self) -> list[str]:

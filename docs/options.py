@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "options.rst"
 # Which files, and the section that their options are in where the file does not say so (`# @package …`).
 FILES = (
-    *(("config", ""), ("trainer/default", "trainer"), ("model/pretrained", "model"), ("data/public", "data")),
+    *(("train", ""), ("trainer/default", "trainer"), ("model/pretrained", "model"), ("data/public", "data")),
     *(
         (f"objective/{name}", "objective")
         for name in ("idiolink", "own", "adaptive_triplet", "admire", "mixture")

@@ -9,20 +9,19 @@ logging, random states, torch's switches and the environment changed.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, wraps
 from inspect import unwrap
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from idiomtune.errors import UserError
+from idiomtune.errors import IN_PYTHON, UserError
 from idiomtune.io.files import checked_count, describe_type, is_file, is_folder, path_text, user_path
 from idiomtune.io.tables import has_columns, inputs_in, write_table, write_tables, write_texts
-from idiomtune.programs.process import run_alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +29,35 @@ if TYPE_CHECKING:
     from idiomtune.encoder.encoder import Encoder, Occurrence
     from idiomtune.reports import compare, frames, runs
     from idiomtune.reports.tables import Table
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_RUNNING = Lock()
+
+
+def run_alone(function: Callable[P, T]) -> Callable[P, T]:
+    """A program as a function that runs alone in this process.
+
+    Raises:
+        UserError: if another one runs.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> T:
+        if not _RUNNING.acquire(blocking=False):
+            raise UserError("another run is in progress in this process: wait for it, or use another one")
+        in_python = IN_PYTHON.set(True)
+        try:
+            return function(*args, **options)
+        except (UserError, KeyboardInterrupt) as error:
+            raise error.with_traceback(None) from None  # whose message says all, without our insides
+        finally:
+            IN_PYTHON.reset(in_python)
+            _RUNNING.release()
+
+    return run
 
 
 @run_alone
@@ -54,12 +82,9 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     >>> assert run.status == "finished"
     >>> assert run.best.encode("He broke the ice.").shape == (384,)
     """
-    from idiomtune.programs.failures import current_run
-    from idiomtune.programs.run import run_program
+    from idiomtune.cli import run
 
-    run_program("train", *training_options(experiment, overrides, data, options))
-    assert current_run.run is not None
-    return Run(current_run.run.path)
+    return Run(run("train", *training_options(experiment, overrides, data, options)))
 
 
 @run_alone
@@ -89,7 +114,7 @@ def check(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     Raises:
         UserError: as the run would.
     """
-    from idiomtune.programs.run import run_program
+    from idiomtune.cli import run as run_program
 
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder, inputs_in(Path(folder)):
         run_program("check", *training_options(experiment, overrides, data, options))
@@ -113,7 +138,7 @@ def evaluate(
     >>> scores = it.evaluate("minilm", ["idiolink"], data="sample")
     >>> assert 0 < scores["idiolink/val/sentence/r_precision"] < scores["idiolink/val/sentence/ndcg@10"] < 1
     """
-    from idiomtune.programs.run import run_program
+    from idiomtune.cli import run as run_program
 
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
@@ -137,8 +162,8 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     >>> near, far = model.similarity("He missed the boat.", ["He was too late.", "He saw the boat."])[0]
     >>> assert near > far
     """
-    from idiomtune.config.command_line import word
-    from idiomtune.programs.run import run_program
+    from idiomtune.cli import run as run_program
+    from idiomtune.config.words import word
 
     if (corpus := options.get("corpus")) is not None:
         options["corpus"] = write_texts(corpus, "corpus", takes_rows=False)
@@ -164,7 +189,7 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
     Returns:
         The file, which `glossary=` takes.
     """
-    from idiomtune.programs.run import run_program
+    from idiomtune.cli import run as run_program
 
     values = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
     path: Path = run_program("glossary", _words(overrides), _in_memory(values))
@@ -186,18 +211,15 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
     Raises:
         UserError: for everything that you can fix.
     """
-    from idiomtune.config import WriteSettings
-    from idiomtune.config import check as checked
-    from idiomtune.programs.write import run
+    from idiomtune.cli import run as run_program
 
     if isinstance(expressions, list | tuple) and all(isinstance(name, str) for name in expressions):
         expressions = [{"expression": name} for name in expressions]
-    values = {"expressions": write_table(expressions, "expressions"), "output": path_text(output, "output")}
-    settings = checked(WriteSettings, {**values, "model": model, **options})
-    costs = run(settings)
-    if settings.dry_run:
-        print(costs)
-    return settings.output
+    values = {"expressions": expressions, "output": path_text(output, "output"), "model": model, **options}
+    last = run_program("write", (), _in_memory(values))
+    if options.get("dry_run"):
+        print(last)
+    return Path(values["output"])
 
 
 @run_alone
@@ -209,7 +231,7 @@ def push(run: Run | str | Path, repo_id: str, **options: Any) -> str | None:
     Returns:
         The address of the commit; None for a dry run.
     """
-    from idiomtune.programs.run import run_program
+    from idiomtune.cli import run as run_program
 
     values = {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options}
     address: str | None = run_program("push", (), _in_memory(values))
@@ -226,12 +248,13 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     Args:
         options: those of the command; of `fail_below` one value or a list.
     """
-    from idiomtune.programs.report import parse
-    from idiomtune.programs.report import report as write
+    from idiomtune.cli import run as run_program
     from idiomtune.reports.page import PAGE
 
-    arguments = [*(_existing(run, "runs") for run in runs), *_option_words(options)]
-    folder, outcome = write(parse(arguments))
+    values = {"runs": [_existing(run, "runs") for run in runs], **options}
+    if values.get("against") not in (None, "baseline"):
+        values["against"] = _existing(values["against"], "against")
+    folder, outcome = run_program("report", (), _in_memory(values))
     return Page(folder / PAGE, outcome)
 
 
@@ -320,26 +343,13 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
             one, or for other models in the current folder.
         options: `corpus` (a path, or texts), `glossary` (a path, or expression → meaning), and others.
     """
-    from idiomtune.config import ExploreSettings
-    from idiomtune.config import check as checked
-    from idiomtune.io.secrets import refuse_values
-    from idiomtune.programs.explore import explore as write
+    from idiomtune.cli import run as run_program
 
     if output is None and models and isinstance(models[0], Run):
         output, options["overwrite"] = models[0].path / "explore.html", True
-    output = Path("explore.html") if output is None else output
-    values: dict[str, Any] = {"models": [path_text(model, "models") for model in models]}
-    for name, value in {"output": output, **options}.items():
-        value = path_text(value, name) if isinstance(value, str) else _in_files(name, value)
-        if value is not None:
-            values[name] = str(value).lower() if isinstance(value, bool) else value  # no number
-        try:
-            json.dumps(value, default=str)
-        except (RecursionError, ValueError):  # also a number with too many digits
-            raise UserError(_ENDLESS, option=name) from None
-    refuse_values({name: value if isinstance(value, list) else str(value) for name, value in values.items()})
-    write(checked(ExploreSettings, values))
-    return Page(output)
+    output = path_text("explore.html" if output is None else output, "output")
+    values = {"models": [path_text(model, "models") for model in models], "output": output, **options}
+    return Page(run_program("explore", (), _in_memory(values)))
 
 
 # ------------------------------------------------------------------------- what they return
@@ -601,8 +611,7 @@ def training_options(
     experiment: str | Path | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> Options:
     """The options of a run."""
-    from idiomtune.config.command_line import word
-    from idiomtune.config.compose import config_names
+    from idiomtune.config.words import config_names, word
 
     words, values = _declare(options)
     if isinstance(data, str) and data in config_names("data"):
@@ -626,7 +635,7 @@ def evaluation_options(
     path: str, benchmarks: Any, overrides: Sequence[str], options: Mapping[str, Any], glossary: Any = None
 ) -> Options:
     """The options of an evaluation."""
-    from idiomtune.config.command_line import word
+    from idiomtune.config.words import word
 
     chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
     words, values = _declare({**options, "benchmarks": chosen})
@@ -636,8 +645,8 @@ def evaluation_options(
 
 def _declare(options: Mapping[str, Any]) -> Options:
     """The options, an objective and benchmarks that are given as objects among them as their values."""
-    from idiomtune.config.command_line import split_choices
     from idiomtune.config.compose import merge_options
+    from idiomtune.config.words import split_choices
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
 
@@ -699,7 +708,7 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 def _in_files(option: str, value: Any) -> Any:
     """The value of an option, with data in memory written to files."""
-    from idiomtune.config.command_line import PATHS
+    from idiomtune.config.words import PATHS
     from idiomtune.declarations.registry import is_data_path
 
     if value is None:
@@ -710,7 +719,7 @@ def _in_files(option: str, value: Any) -> Any:
         return write_texts(value, option, takes_rows=True)
     if option.startswith("benchmark.") and isinstance(value, Mapping) and is_data_path(option):
         return {name: write_table(table, f"{option}.{name}") for name, table in value.items()}
-    if is_data_path(option) or option.endswith("data.negatives.corpus"):
+    if option == "expressions" or is_data_path(option) or option.endswith("data.negatives.corpus"):
         return write_table(value, option)
     return path_text(value, option) if option in PATHS else value
 
@@ -721,17 +730,3 @@ def _existing(path: Any, option: str) -> str:
     if not is_folder(existing := user_path(text, option)) and not is_file(existing):
         raise UserError("there is no such file or folder", option=option, file=text)
     return text
-
-
-def _option_words(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a report: of several margins each, of other lists one."""
-    for name, value in options.items():
-        parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
-        are_plain = (name == "overwrite" and isinstance(value, bool)) or (
-            name == "fail_below" and all(isinstance(part, Real) for part in parts)
-        )
-        texts = [str(part).lower() if are_plain else path_text(part, name) for part in parts]
-        if name == "fail_below":
-            yield from (f"{name}={text}" for text in texts)
-        elif value is not None:
-            yield f"{name}={path_text(','.join(texts), name)}"

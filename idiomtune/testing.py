@@ -26,9 +26,10 @@ from accelerate.utils import set_seed
 from safetensors.torch import load, save
 from torch import Tensor
 
-from idiomtune.api import evaluation_options, training_options
+from idiomtune.api import evaluation_options, run_alone, training_options
 from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of
 from idiomtune.benchmarks.suite import Suite
+from idiomtune.cli import read_settings
 from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions
@@ -40,8 +41,6 @@ from idiomtune.errors import UserError
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.steps import repeat, repeated_anchors
-from idiomtune.programs.process import run_alone
-from idiomtune.programs.run import read_settings
 from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything

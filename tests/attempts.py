@@ -70,7 +70,7 @@ def attempted(attempt: Attempt) -> Outcome:
     """Run it in a child, which may be killed."""
     from tests.tiny_runs import composed
 
-    composed("config", *attempt.options)  # kept here, so that it is there in the children
+    composed("train", *attempt.options)  # kept here, so that it is there in the children
     with patch.object(forks, "in_child", forks.in_whole_child):
         child = forks.Child(lambda: sys.exit(_run(attempt)))
     status = child.wait(500)

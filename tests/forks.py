@@ -21,8 +21,6 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from idiomtune.programs import failures
-
 ROOT = Path(__file__).resolve().parent.parent
 # Read where a library is imported: a program for which they differ starts in a Python of its own.
 _READ_AT_IMPORT = (
@@ -155,7 +153,6 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
             (signal.SIGTERM, signal.SIG_DFL),
         ):
             signal.signal(signal_, handler)
-        vars(failures.current_run).update(vars(failures.RunState()))  # as no program had run
         for first in in_child:
             first()
         work()

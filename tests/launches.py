@@ -26,7 +26,7 @@ def launch(count: int, function: str, *, limit: float = 500, **arguments: Any) -
     """
     for job in arguments.get("jobs", [arguments]):
         if function != EVALUATION and "options" in job:
-            composed("config", *job["options"])  # kept here, so that it is there in the children
+            composed("train", *job["options"])  # kept here, so that it is there in the children
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}

@@ -110,4 +110,4 @@ def configured(file: str, options: str, tiny: Path) -> dict[str, object]:
     own += ["data.val_share=0.25"] if file and "data.val=" not in options else []
     filled = re.sub(r"{(\w+)}", lambda match: paths.get(match[1], match[0]), options).split()
     model = ["device=cpu", "model=pretrained", f"model.path={tiny}", "eval.cache=false"]
-    return composed("config", *own, *model, *filled)
+    return composed("train", *own, *model, *filled)

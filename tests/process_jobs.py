@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
+from idiomtune import cli
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.encoder.build import build_encoder
@@ -27,9 +28,7 @@ from idiomtune.io.processes import Processes
 from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.objectives.triplets import TripletObjective
-from idiomtune.programs import failures
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.programs.run import _user_error
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
@@ -57,7 +56,7 @@ def gradients(
     Args:
         cached: a file for the same by gradient caching.
     """
-    settings = check(TrainSettings, composed("config", *options))
+    settings = check(TrainSettings, composed("train", *options))
     os.environ |= FSDP if sharded else {}
     placement = choose_device("cpu", "fp32")
     accelerator, processes = start_processes(placement)
@@ -227,12 +226,12 @@ def lost_run(folder: str, options: list[str], *, go_on: bool, lost: list[int], c
 
     for name in _COLLECTIVES:
         setattr(torch.distributed, name, watched(getattr(torch.distributed, name)))
-    patch.object(failures, "_AFTER_THE_FIRST", 0).start()
+    patch.object(cli, "_AFTER_THE_FIRST", 0).start()
     try:
         whole_run(folder, options, go_on=go_on)
     except Exception as error:
         sys.stderr.flush()
-        os._exit(failures.report_error(_user_error(error)))
+        os._exit(cli.report_error(error))
     if os.environ["RANK"] == "0":
         Path(counted).write_text(str(passed), encoding="utf-8")
 

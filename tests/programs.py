@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from idiomtune import cli
 from idiomtune.errors import UserError
 from tests import forks
 
@@ -54,6 +56,24 @@ def run(
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def main_of(program: str) -> Callable[[Sequence[str]], int]:
+    """`idiomtune <program> …` in this process; gives its exit status."""
+
+    def main(words: Sequence[str]) -> int:
+        try:
+            cli.main([*program.split(), *words])
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return main
+
+
+def settings_of(program: str, **values: Any) -> Any:
+    """The checked settings of a program, by values of Python."""
+    return cli.read_settings(program, (), values)
 
 
 def refused(call: Callable[[], object], *named: str, error: type[UserError] = UserError) -> UserError:

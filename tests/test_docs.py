@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,20 +26,15 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 import idiomloss
-import idiomtune.programs.explore
-import idiomtune.programs.find
-import idiomtune.programs.report
-import idiomtune.programs.search
-import idiomtune.programs.write
+import idiomtune
 from docs import conf, options, results, terms
-from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from idiomtune.config.command_line import rewrite_arguments
-from idiomtune.config.compose import config_names, register_resolvers, to_dict
+from idiomtune.cli import PROGRAMS
+from idiomtune.config import check
+from idiomtune.config.compose import to_dict
 from idiomtune.config.sections import SearchSettings
-from idiomtune.config.settings import GlossarySettings
+from idiomtune.config.words import config_names, overrides_of, split_flags
 from idiomtune.data.idiolink import Document
 from idiomtune.declarations.models import CONF
-from idiomtune.declarations.options import Section
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.resume import find_run, saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
@@ -55,21 +50,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # model2vec closes no file
 ]
 
-PROGRAMS: dict[str, tuple[str, type[Section]]] = {
-    "train": ("config", TrainSettings),
-    "check": ("config", TrainSettings),
-    "evaluate": ("evaluate", EvaluateSettings),
-    "learn": ("learn", LearnSettings),
-    "glossary": ("glossary", GlossarySettings),
-    "push": ("push", PushSettings),
-}
-PARSERS: dict[str, Callable[[list[str]], object]] = {
-    "explore": idiomtune.programs.explore.parse,
-    "find": idiomtune.programs.find.parse,
-    "report": idiomtune.programs.report.parse,
-    "search": idiomtune.programs.search.parse,
-    "write": idiomtune.programs.write.parse,
-}
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
     r"(source|export|git clone|sed|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
@@ -98,7 +78,7 @@ def read(name: str) -> str:
 @pytest.fixture
 def folders(in_folder: Path) -> Path:
     """A working directory with a finished run, for `<run>`, in which data may be named."""
-    config = composed("config", ("+experiment=idiolink_ft", "data=sample"))
+    config = composed("train", ("+experiment=idiolink_ft", "data=sample"))
     record = {"status": "interrupted", "experiment": "idiolink_ft"}
     write(in_folder / "run" / "config.yaml", yaml.safe_dump(config))
     write(in_folder / "run" / "run.json", json.dumps(record))
@@ -133,9 +113,9 @@ def single(override: str) -> str:
 
 @cache
 def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
-    register_resolvers()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        config = hydra.compose(name, list(overrides), return_hydra_config=True)
+    file = CONF / name
+    with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
+        config = hydra.compose(file.name, list(overrides), return_hydra_config=True)
     sweeper = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
@@ -146,26 +126,21 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def check_program(program: str, arguments: list[str]) -> None:
     """As the program would, up to where it starts to work."""
-    if program == "new":
-        assert len(arguments) <= 1  # none: a mention
-    elif not arguments:  # a mention
-        assert (ROOT / "idiomtune" / "programs" / f"{program}.py").is_file()
-    elif program in PARSERS:
-        PARSERS[program](arguments)
-    else:
-        name, kind = PROGRAMS[program]
-        shows = ("-m", "--multirun", "--help", "--cfg", "job", "--package", "trainer")
-        overrides = [
-            single(argument) if "-m" in arguments else argument
-            for argument in rewrite_arguments(arguments, name)
-            # Launchers are packages of their own.
-            if argument not in shows and not argument.startswith(("hydra/launcher=", "hydra.launcher."))
-        ]
-        config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
-        if run := find_run(overrides):
-            kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
-            config = saved_config(Path(run), config, "default", kept)
-        check(kind, config)
+    if f"{program} {arguments[:1]}" in PROGRAMS:
+        program, arguments = f"{program} {arguments[0]}", arguments[1:]
+    if not arguments:  # a mention
+        return
+    flags, words = split_flags([word for word in arguments if word not in ("--help", "--cfg", "job")])
+    name, subject = PROGRAMS[program].config, PROGRAMS[program].subject
+    # Launchers are packages of their own.
+    words = [word for word in words if not word.startswith(("hydra/launcher=", "hydra.launcher."))]
+    overrides = overrides_of(words, name, subject, flags.get("--config-dir"), several="-m" in flags)
+    overrides = [single(override) if "-m" in flags else override for override in overrides]
+    config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
+    if run := find_run(overrides):
+        kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
+        config = saved_config(Path(run), config, "default", kept)
+    check(PROGRAMS[program].settings, config)
 
 
 def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
@@ -204,7 +179,6 @@ def test_commands_are_understood() -> None:
 def test_a_wrong_command_would_be_noticed() -> None:
     for line in (
         "accelerate launch -m train +experiment=idiolink_ft trainer.batchsize=3",
-        "idiomtune train -m +experiment=idiolink_ft run_dir=<folder> seed=1,2",
         "idiomtune train resume=<run> trainer.learning_rate=1",
         "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruners=best",
         "idiomtune push checkpoint=<run> repo_id=idioms",
@@ -277,10 +251,10 @@ def test_options_that_are_named_exist() -> None:
     """`objective.loss.margin=` and the like, in running text."""
     parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
     configs = [
-        *(("config", (f"objective={name}",)) for name in ("idiolink", "own", "adaptive_triplet", "admire")),
-        ("config", ("tracking=[wandb,tensorboard]",)),
-        ("config", ("+experiment=joint",)),
-        ("config", ("objective=mixture", parts)),
+        *(("train", (f"objective={name}",)) for name in ("idiolink", "own", "adaptive_triplet", "admire")),
+        ("train", ("tracking=[wandb,tensorboard]",)),
+        ("train", ("+experiment=joint",)),
+        ("train", ("objective=mixture", parts)),
         ("evaluate", ()),
         ("evaluate", ("benchmark=[own_retrieval,own_sts]",)),
     ]
@@ -299,7 +273,7 @@ def test_the_page_of_options_has_every_option() -> None:
     options.write()
     page = options.PAGE.read_text(encoding="utf-8")
     listed = set(re.findall(r"confval:: (\S+)", page))
-    for name in ("config", "evaluate", "learn", "push"):
+    for name in ("train", "evaluate", "learn", "push"):
         config = composed(name, ())
         named = {*leaves({key: value for key, value in config.items() if key != "benchmarks"})}
         unlisted = named - {key.rpartition(".")[0] for key in named} - listed

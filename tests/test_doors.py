@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 import idiomtune as it
 from idiomtune.api import evaluation_options
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
-from idiomtune.config.command_line import word
-from idiomtune.config.compose import compose_config, plain_values, to_dict, unquote, with_values
+from idiomtune.config.compose import compose_config, plain_values, to_dict, with_values
+from idiomtune.config.words import unquote, word
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, rows_of, write_table, write_tables, write_texts
 from tests.programs import refused

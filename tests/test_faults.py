@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.config.command_line import rewrite_arguments
+from idiomtune import cli
+from idiomtune.config.words import overrides_of
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
-from idiomtune.programs import failures
 from tools import faults
 from tools.faults import CASES, DAMAGED, Counts
 from tools.harmed import Harm
@@ -56,13 +56,13 @@ def test_damaged_run(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
     best, baseline = case.work / "run" / "best" / "model.safetensors", case.work / "run" / "baseline.json"
     faults.DAMAGES["flipped in the middle"](best)
     with pytest.raises(UserError, match=r"best/model\.safetensors"):
-        rewrite_arguments([f"model={case.work / 'run'}"])
-    rewrite_arguments([f"model={best.parent}"])  # the user says so
+        overrides_of([f"model={case.work / 'run'}"], "train", "")
+    overrides_of([f"model={best.parent}"], "train", "")  # the user says so
     baseline.write_text(baseline.read_text().replace("0.", "0.9", 1))
     ended, _ = case.start(["train", "resume=run"], Harm())
     assert ended.status == 0, ended.output
     assert "baseline.json" in ended.output
-    rewrite_arguments([f"model={case.work / 'run'}"])
+    overrides_of([f"model={case.work / 'run'}"], "train", "")
 
 
 def test_damaged_models(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
@@ -96,7 +96,7 @@ def test_failures_of_disk_and_memory_are_said_in_words(capsys: pytest.CaptureFix
         (RuntimeError("CUDA out of memory"), "memory"),
     ]
     for error, kind in errors:
-        assert failures.report_error(error) == failures.MISTAKE
+        assert cli.report_error(error) == cli.MISTAKE
         message = capsys.readouterr().err.lower()
         assert message.startswith("error: ")
         assert kind in message

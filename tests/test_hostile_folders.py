@@ -69,7 +69,7 @@ def learned(folder: Path, tiny: Path, model: Any, **options: Any) -> Path:
 
 def run_of(folder: Path, tiny: Path, model: dict[str, Any], **sections: Any) -> Path:
     """A finished run of this model, with the configuration of the sample."""
-    config = composed("config", "+experiment=idiolink_ft", "data=sample") | sections
+    config = composed("train", "+experiment=idiolink_ft", "data=sample") | sections
     config["model"] = config["model"] | {"path": str(tiny)} | model
     plant(folder, **{"model": config["model"], "data": config["data"], "objective": config["objective"]})
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -252,7 +252,7 @@ def test_extensions_are_named(tmp_path: Path) -> None:
 def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Path, tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", tiny_path, {"idiom_tokens": str(Path("secret.txt").absolute())})
     refused(lambda: it.resume(run), "secret.txt")
-    hub = composed("config")["hub"] | {"push": "best", "repo_id": "evil/repo", "license": "mit"}
+    hub = composed("train")["hub"] | {"push": "best", "repo_id": "evil/repo", "license": "mit"}
     other = run_of(tmp_path / "other", tiny_path, {}, hub=hub)
     assert refused(lambda: it.resume(other), "evil/repo").option == "hub.push=best"
 

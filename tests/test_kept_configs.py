@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from idiomtune.config.compose import compose_config
 
 CASES = [
-    *(("config", "seed=1"), ("config", "trainer.batch_size=8", "+sweep=idiolink_ft")),
-    ("config", "+experiment=mixture", "+objective.parts={a: {experiment: idiolink_ft}, b: {weight: 2.0}}"),
-    ("config", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~retain.lora.dropout"),
+    *(("train", "seed=1"), ("train", "trainer.batch_size=8", "+sweep=idiolink_ft")),
+    ("train", "+experiment=mixture", "+objective.parts={a: {experiment: idiolink_ft}, b: {weight: 2.0}}"),
+    ("train", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~retain.lora.dropout"),
     ("evaluate", "benchmark=[own_retrieval,own_sts]", "split=test"),
 ]
 

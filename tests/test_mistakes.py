@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-import idiomtune.programs.explore
-import idiomtune.programs.report
+from idiomtune.cli import settings_of as checked_settings
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings
 from idiomtune.encoder.glossary import read_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import read_expressions
@@ -26,11 +25,10 @@ from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.learn import learn
-from idiomtune.programs.run import checked_settings
 from tests.mistakes import PLACEHOLDERS, configured
 from tests.own_data import write
 from tests.planted_runs import plant
-from tests.programs import refused
+from tests.programs import main_of, refused
 from tests.tiny_runs import composed
 
 pytestmark = pytest.mark.usefixtures("shown")
@@ -157,14 +155,14 @@ TAKEN: list[Taken] = [
     ("explore", "minilm corpus=sample output=a.html", {"a.html": "mine"}, "output=a.html|overwrite=true"),
     ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
     ("report", "scores.json output=out", SCORES | {"out/table.md": "mine"}, "output=out/table.md"),
-    ("report", "run split=x", {}, "split=x"),
+    ("report", "run split=x", {}, "split"),
     ("report", "~nosuch/r", {}, "~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "evaluate": lambda config: score_model(checked_settings(EvaluateSettings, config)),
     "learn": lambda config: learn(checked_settings(LearnSettings, config)),
-    "explore": idiomtune.programs.explore.main,
-    "report": idiomtune.programs.report.main,
+    "explore": main_of("explore"),
+    "report": main_of("report"),
 }
 
 
@@ -212,7 +210,7 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
     evaluate(tiny_path, *EVALUATE, "output=empty", "overwrite=true")
     assert json.loads(Path("empty").read_text())["scores"] == before
     for again in ([], ["overwrite=true"]):  # a report is made again of the same scores
-        assert idiomtune.programs.report.main(["empty", "output=report", *again]) == 0
+        assert main_of("report")(["empty", "output=report", *again]) == 0
     assert not [path for path in here.rglob("*") if path.name.startswith(".")]
 
 
@@ -242,7 +240,7 @@ def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, caps
     """No recursion without end; what configurations are like is read."""
     run = plant(here / "run")
     write(run / name, "[" * 100_000)
-    assert idiomtune.programs.report.main([str(run)]) == (0 if name == "config.yaml" else 2)
+    assert main_of("report")([str(run)]) == (0 if name == "config.yaml" else 2)
     printed = capsys.readouterr()
     assert f"{name} is damaged" in printed.out + printed.err or name == "run.json"
     assert "unexpected" not in printed.err
@@ -252,8 +250,8 @@ def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, caps
 
 def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
-    assert idiomtune.programs.report.main([str(run)]) == 0
-    assert idiomtune.programs.report.main([nowhere]) == 2
+    assert main_of("report")([str(run)]) == 0
+    assert main_of("report")([nowhere]) == 2
     printed = capsys.readouterr()
     assert "\x1b" not in printed.out + printed.err
     assert printed.out.count("\\x1b[31m") > 0 < printed.err.count("\\x1b[31m")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from idiomtune import __version__
-from idiomtune.__main__ import PROGRAMS
-from idiomtune.config.compose import config_names
+from idiomtune.cli import PROGRAMS
+from idiomtune.cli import run as run_program
+from idiomtune.config.words import config_names
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.programs.run import run_program
 from tests.mistakes import PAIRS
 from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import ROOT, assert_explained, run
@@ -93,7 +93,11 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
     done = run(*report, f"output={tmp_path / 'report'}")
     assert done.returncode == 0, done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "worse by at most 0.1" in line]
-    assert row.split("│")[-4:-1] == [" [+0.0000, +0.0000] ", "      48 ", "    12 "]  # the same model
+    assert [cell.strip() for cell in row.split("│")[-4:-1]] == [
+        "[+0.0000, +0.0000]",
+        "48",
+        "12",
+    ]  # the same model
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"
@@ -283,7 +287,7 @@ def test_the_console_command(tmp_path: Path) -> None:
     """A `train.py` of the user's own is not in its way; modules beside it can be named."""
     write(tmp_path / "train.py", "raise SystemExit('the wrong one')\n")
     write(tmp_path / "mine.py", "NOTHING = 1\n")
-    command = "from idiomtune.__main__ import main; main()"
+    command = "from idiomtune.cli import main; main()"
     write(tmp_path / "program.py", f"import sys; sys.path[0] = {str(ROOT)!r}; {command}\n")
 
     def idiomtune(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -42,8 +42,9 @@ def touches(path: Path, *packages: str) -> set[str]:
 # The plan of the house: each package and module right in idiomtune/ may import what stands on a lower line.
 FLOORS = """
 __init__ testing                                 the doors; checks for those who plug in
-__main__ api                                     the programs as words and as functions
-programs                                         the command line, whole programs
+__main__ api sweep                               the programs as functions, and several runs of one command
+cli                                              the command line: words and values → a program's result
+programs                                         whole programs
 training admire explorer extend integrations writing   the loop, runs, searches; what stands aside
 benchmarks hub                                   scores from embeddings, of one checkpoint; publishing
 encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
@@ -75,20 +76,20 @@ WALLS = {
     "objectives": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
     "benchmarks": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
     "reports": ["idiomtune.encoder", "idiomtune.benchmarks", "torch", *_MODELS],
-    "integrations": ["idiomtune.programs.run"],
+    "integrations": ["idiomtune.cli"],
     "config": _HEAVY,
     "encoder": [f"idiomtune.data.{name}" for name in DATA_SETS],
-    **{f"programs/{name}.py": _HEAVY for name in ("run", "ending", "call", *LIGHT)},
+    **{f"programs/{name}.py": _HEAVY for name in LIGHT},
+    "cli": _HEAVY,
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {
     *((f"benchmarks/{name}.py", "idiomtune.encoder") for name in ("suite", "embeddings")),
     ("benchmarks/suite.py", "idiomtune.config"),
-    ("programs/run.py", "sentence_transformers"),
 }
 TOUCH_HYDRA = {
-    *("programs/run.py", "programs/call.py", "training/sweeper.py"),
-    *("config/compose.py", "config/command_line.py"),
+    *("cli.py", "sweep.py", "training/sweeper.py", "training/start.py"),
+    *("config/compose.py", "config/words.py"),
 }
 
 
@@ -173,7 +174,7 @@ def test_libraries_are_used_in_few_places() -> None:
 def test_what_answers_config_errors_imports_nothing_heavy() -> None:
     """Whatever an entry point imports at its start, however far down."""
     seen: set[str] = set()
-    waiting = ["idiomtune", *(f"idiomtune.programs.{name}" for name in ("run", *LIGHT))]
+    waiting = ["idiomtune", "idiomtune.cli", *(f"idiomtune.programs.{name}" for name in LIGHT)]
     while waiting:
         module = waiting.pop()
         if module in seen:

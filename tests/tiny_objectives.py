@@ -15,7 +15,7 @@ from idiomtune.objectives.user_data import UserContrastiveObjective
 from tests.tiny_runs import composed
 
 _SECTIONS = {
-    name: composed("config", f"objective={name}")["objective"]
+    name: composed("train", f"objective={name}")["objective"]
     for name in ("idiolink", "adaptive_triplet", "own")
 }
 

@@ -22,7 +22,6 @@ from idiomtune.config.compose import compose_config
 from idiomtune.data.user.load import forget_user_data
 from idiomtune.errors import Interrupted
 from idiomtune.io.runs import checkpoints
-from idiomtune.programs.call import Call
 from idiomtune.programs.train import train as run
 from idiomtune.training import step
 from idiomtune.training.checkpoint import read_state
@@ -59,18 +58,18 @@ def _composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def trainer(*overrides: str) -> TrainerSettings:
     """The section of a run with these options."""
-    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
+    settings: TrainSettings = check(TrainSettings, composed("train", *overrides))
     return settings.trainer
 
 
 def train(folder: Path, options: list[str], *, draws: bool = False) -> float:
     """A new run; its figures, a quarter of its time, are drawn only where that is asked for."""
-    config = composed("config", *options)
+    config = composed("train", *options)
     return _run(check(TrainSettings, config), "idiolink_ft", folder, draws)
 
 
 def resume(folder: Path, *options: str, draws: bool = False) -> float:
-    config = saved_config(folder, composed("config", *options), "default", options)
+    config = saved_config(folder, composed("train", *options), "default", options)
     return _run(check(TrainSettings, config), "default", folder, draws)
 
 
@@ -79,7 +78,7 @@ def _run(settings: TrainSettings, experiment: str, folder: Path, draws: bool) ->
     with ExitStack() as held:
         if not draws:
             held.enter_context(patch("idiomtune.reports.plots.draw_figures"))
-        return run(settings, Call(RunFolder(folder), experiment))
+        return run(settings, RunFolder(folder, experiment=experiment))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,6 @@
 
 import sys
 
-from idiomtune.__main__ import main
+from idiomtune.cli import main
 
 main(["train", *sys.argv[1:]])

@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import re
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import hydra
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from idiomtune.config.validation import nearest, options_called
+from idiomtune.config.words import config_names, literal, quote_value
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_text, describe_type, user_path
-from idiomtune.io.secrets import refuse_values
+from idiomtune.io.secrets import hide_secrets, refuse_values
 from idiomtune.io.tables import is_table, read_rows
 
 log = logging.getLogger(__name__)
@@ -237,33 +239,99 @@ def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
     return lines
 
 
+@dataclass(frozen=True)
+class Composed:
+    """The configuration of a program.
+
+    Attributes:
+        options: with the values, resolved, in plain containers.
+        overrides: what was given, as on the command line.
+        config: as Hydra composed it, with the values.
+        hydra: Hydra's own options.
+    """
+
+    options: dict[str, Any]
+    overrides: list[str]
+    config: DictConfig
+    hydra: DictConfig
+
+    @property
+    def experiment(self) -> str:
+        """The `+experiment=`, or `default`."""
+        return str(self.hydra.runtime.choices.get("experiment", "default"))
+
+
+def compose(config_name: str, overrides: Sequence[str], values: Mapping[str, Any] | None = None) -> Composed:
+    """`conf/<config_name>.yaml` with overrides of the command line, and with nested values from Python.
+
+    Raises:
+        UserError: if an override or a value is wrong, or is a secret.
+    """
+    with _explained_errors():
+        return fill(_by_hydra(config_name, overrides), values)
+
+
+def fill(config: DictConfig, values: Mapping[str, Any] | None = None) -> Composed:
+    """A configuration that Hydra has composed, with its own options, and with nested values."""
+    hydra_options = config.hydra
+    config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    config = with_values(config, plain_values(values or {}))
+    overrides = hydra_options.overrides
+    search = [word for word in overrides.hydra if word.startswith("hydra.searchpath=")]
+    options = to_dict(config, throw_on_missing=True, search=search)
+    refuse_values({"hydra": OmegaConf.to_container(hydra_options)})
+    if variables := [*hydra_options.job.env_set]:
+        option = f"hydra.job.env_set.{variables[0]}"
+        raise UserError(
+            "is on record with the run, so it is not supported: set it in the shell", option=option
+        )
+    return Composed(options, [*overrides.task, *given_options(values or {})], config, hydra_options)
+
+
 def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
-    """`conf/<config_name>.yaml` with overrides, for use from Python.
+    """`conf/<config_name>.yaml` with overrides, in plain containers; what must be given may be missing.
 
     Raises:
         UserError: if an override is wrong.
     """
-    register_resolvers()
-    with _hydra_context():
-        return to_dict(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
+    config = _by_hydra(config_name, overrides)
+    config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    return to_dict(config, throw_on_missing=False)
 
 
 @contextmanager
-def _hydra_context() -> Iterator[None]:
-    """Within this context Hydra is initialised (on `conf/` if it was not), and its errors are explained."""
-    has_begun = GlobalHydra.instance().is_initialized()
+def _explained_errors() -> Iterator[None]:
+    """Within this context errors of Hydra and OmegaConf are :class:`UserError`s."""
     try:
-        with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            yield
+        yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(hydra_message(error)) from error
+        raise UserError(hide_secrets(hydra_message(error))) from error
 
 
-def to_dict(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
+def _by_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig:
+    """What Hydra composes, with its own options. A Hydra that is running already goes on after that."""
+    file, running = CONF / config_name, GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with _explained_errors(), initialize_config_dir(str(file.parent), version_base="1.3"):
+            return hydra_compose(file.name, [*overrides], return_hydra_config=True)
+    except UserError:
+        raise
+    except Exception as error:  # a mistake that Hydra does not expect, such as `=3`
+        typed = hide_secrets(" ".join(overrides))
+        raise UserError(f"the command line could not be understood ({typed}): {error}") from error
+    finally:
+        GlobalHydra.instance().clear()
+        if running is not None:
+            GlobalHydra.instance().initialize(running)
+
+
+def to_dict(config: DictConfig, *, throw_on_missing: bool, search: Sequence[str] = ()) -> dict[str, Any]:
     """A composed configuration as plain, resolved containers: parts of a mixture filled in, sizes chosen.
 
     Args:
         throw_on_missing: refuse options that must be given and are not.
+        search: Hydra's search path, as an override, where experiments of a mixture's parts may be.
 
     Raises:
         UserError: if a part is wrong, an option is missing, or it is a secret.
@@ -273,75 +341,21 @@ def to_dict(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     refuse_values(resolved)
-    filled = fill_parts({str(key): value for key, value in resolved.items()}, _composed_beside)
-    return resolve_by_data_size(filled)
+    options = {str(key): value for key, value in resolved.items()}
+    return resolve_by_data_size(fill_parts(options, lambda override: _composed_beside([override, *search])))
 
 
-def _composed_beside(override: str) -> dict[str, Any]:
-    """Objective and model of the training configuration with this override."""
-    with _hydra_context():
-        config = hydra.compose("config", [override])
+def _composed_beside(overrides: Sequence[str]) -> dict[str, Any]:
+    """Objective and model of the training configuration with these overrides."""
+    config = _by_hydra("train", overrides)
     sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
     return {name: section for name, section in sections.items() if isinstance(section, dict)}
 
 
-# Texts as values of Hydra's override grammar, and back.
-
-
-def quote_value(value: str) -> str:
-    """A quoted string of Hydra's grammar, in which a backslash only escapes a quotation mark."""
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
-
-
-def literal(text: str) -> str:
-    """A text whose `${` stays literal after composition."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-
-
-def unquote(value: str) -> str:
-    """The text of a value from :func:`quote_value` or :func:`literal`, or of one without quotation marks."""
-    if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
-        value = re.sub(rf"(\\+)(?={value[0]}|$)", lambda m: m[1][: len(m[1]) // 2], value[1:-1])
-    return re.sub(r"(?<!\\)((\\\\)*)\\\$\{", lambda m: m[1][: len(m[1]) // 2] + "${", value)
-
-
-def config_names(group: str) -> list[str]:
-    """The choices in a config group of the project."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-
-
-def default_choices(config_name: str, group: str) -> list[str]:
-    """The default choices of a config group in `conf/<config_name>.yaml`; empty for an absent group."""
-    config = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))
-    assert isinstance(config, dict)
-    chosen = [entry[group] for entry in config["defaults"] if isinstance(entry, dict) and group in entry]
-    return [str(name) for choice in chosen for name in ([choice] if isinstance(choice, str) else choice)]
-
-
-def help_text(config_name: str) -> str:
-    """The text of `--help`. Hydra's own way lists all config groups first and takes twice as long."""
-    register_resolvers()
-    (name,) = default_choices(config_name, "override hydra/help")
-    config = OmegaConf.create({"hydra": {"help": OmegaConf.load(CONF / "hydra" / "help" / f"{name}.yaml")}})
-    return str(config.hydra.help.template)
-
-
-def register_resolvers() -> None:
-    """Register the interpolations that `conf/` uses in addition to Hydra's."""
-    resolvers: dict[str, Callable[..., Any]] = {
-        "experiments": lambda: " | ".join(config_names("experiment")),
-        "searches": lambda: " | ".join(config_names("sweep")),
-        "experts_mode": lambda clip: "experts_text" if clip is None else "experts_image",
-        "models": _models,
-    }
-    for name, resolver in resolvers.items():
-        OmegaConf.register_new_resolver(name, resolver, use_cache=False, replace=True)
-
-
-def _models() -> str:
-    """The names of the models, wrapped for the help texts."""
-    names = " | ".join(name for name in config_names("model") if name != "pretrained")
-    return textwrap.fill(names, width=105, subsequent_indent=" " * 17, break_on_hyphens=False)
+# The experts' mode depends on whether there are images; `conf/` says so by this.
+OmegaConf.register_new_resolver(
+    "experts_mode", lambda clip: "experts_text" if clip is None else "experts_image", replace=True
+)
 
 
 def hydra_message(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
@@ -29,10 +28,20 @@ from idiomtune.config.sections import (
     model_settings_of,
 )
 from idiomtune.config.validation import no_such_score
-from idiomtune.declarations.options import Count, Dimensions, Factor, Names, Ratio, Section, Text, as_list
+from idiomtune.declarations.options import (
+    Count,
+    Dimensions,
+    Factor,
+    Names,
+    Ratio,
+    Section,
+    Text,
+    Weight,
+    as_list,
+)
 from idiomtune.declarations.registry import ObjectiveSettings, load_extensions, score_declaration
 from idiomtune.declarations.score import ScoreTable
-from idiomtune.io.files import parse_yaml, user_path
+from idiomtune.io.files import user_path
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
@@ -386,113 +395,100 @@ class PushSettings(_Target):
             yield "examples: the page compares a sentence with others: give two sentences or more"
 
 
-# Settings of `idiomtune explore`.
+# Settings of the programs without a model or data of the configuration (conf/tools).
 
-
-def _names_of_files(value: Any) -> Any:
-    """`a.tsv,b.tsv`, in brackets or not; `none` = no files."""
-    if not isinstance(value, str):
-        return value
-    names = value.strip("[]")
-    return [] if names in ("", "none") else [name.strip() for name in names.split(",")]
-
-
-DOMAINS = [  # IdioLink's
-    *("Politics", "Sport", "Technology", "History", "Medicine"),
-    *("Culture", "Entertainment", "Food", "Business", "Environment"),
-]
 Percent = Annotated[float, Field(ge=0, le=100)]
-OutputPath = Annotated[Path, AfterValidator(lambda path: user_path(str(path), "output"))]
+
+
+def _user_path(value: Any) -> Any:
+    return user_path(value, "output") if isinstance(value, str) else value
+
+
+OutputPath = Annotated[Path, BeforeValidator(_user_path)]
+TextList = Annotated[list[Text], BeforeValidator(as_list)]
+
+
+class NewSettings(Section):
+    folder: Annotated[Text, require("folder=<new folder>")]
+
+
+def _margins(value: Any) -> Any:
+    """Score key → margin, "" for all scores, of `0.01`, `<score>:0.01`, or several of them."""
+    if isinstance(value, Mapping):
+        return value
+    margins: dict[str, float] = {}
+    for part in value if isinstance(value, list) else [value]:
+        key, _, number = str(part).rpartition(":")
+        if key in margins:
+            raise ValueError(f"{part}: {key or 'the margin of all scores'} is given twice")
+        try:
+            margins[key] = float(number)
+        except ValueError:
+            raise ValueError(f"must be [<score>:]<number of 0 or more>, got {part}") from None
+    return margins
+
+
+class ReportSettings(Section):
+    runs: Annotated[list[Text], BeforeValidator(as_list), require("runs=<run or folder of runs>")]
+    output: OutputPath | None
+    against: Text | None
+    fail_below: Annotated[dict[str, Weight], BeforeValidator(_margins)]
+    overwrite: bool
+    group: Literal["seeds", "none"]
+    scores: Literal["main", "all"]
+    extensions: list[Text]
+
+    def problems(self) -> Iterator[str]:
+        if self.fail_below and self.against is None:
+            yield "fail_below= needs against=<run>, or against=baseline"
 
 
 class ExploreSettings(Section):
-    """The command line of `idiomtune explore`.
-
-    Attributes:
-        models: run folders, folders of models, names of configurations or of models on the Hub.
-        corpus: what is searched; None = what the first run was scored on.
-        split: of IdioLink; None = the one that the first run was scored on, else val.
-        glossary: files that all models read instead of their own; [] = none; None = their own.
-        queries: how many of the corpus's queries are listed.
-        neighbours: how many are shown of a query.
-        trust_remote_code: run the Python code that comes with the models.
-        output: the file to write instead of serving the page.
-        overwrite: replaces the file `output`.
-        port: None = 8765, or any that is free.
-    """
-
-    model_config = ConfigDict(strict=False)  # values of a command line are text
-
-    models: Annotated[list[str], Field(min_length=1)]
-    corpus: Text | None = None
-    split: Text | None = None
-    glossary: Annotated[list[str], BeforeValidator(_names_of_files)] | None = None
-    queries: Annotated[int, Field(ge=1, le=100_000)] = 300
-    neighbours: Annotated[int, Field(ge=1, le=100)] = 10
-    trust_remote_code: bool = False
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    output: OutputPath | None = None
-    overwrite: bool = False
-    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    models: Annotated[list[Text], BeforeValidator(as_list), require("models=<run or model>")]
+    corpus: Text | None
+    split: Text | None
+    glossary: TextList | None
+    queries: Annotated[int, Field(ge=1, le=100_000)]
+    neighbours: Annotated[int, Field(ge=1, le=100)]
+    trust_remote_code: bool
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    output: OutputPath | None
+    overwrite: bool
+    port: Annotated[int, Field(ge=1, le=65_535)] | None
 
 
 class FindSettings(Section):
-    """The command line of `idiomtune find`.
-
-    Attributes:
-        texts: files of texts.
-        glossary: tables, or names of the project's.
-    """
-
-    model_config = ConfigDict(strict=False)  # values of a command line are text
-
-    texts: Annotated[list[str], Field(min_length=1)]
-    model: Text = "minilm"
-    glossary: Annotated[list[str], BeforeValidator(_names_of_files), Field(min_length=1)] = Field(["english"])
-    trust_remote_code: bool = False
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    output: OutputPath | None = None
-    overwrite: bool = False
+    texts: Annotated[list[Text], BeforeValidator(as_list), require("texts=<file>")]
+    model: Text
+    glossary: Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
+    trust_remote_code: bool
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    output: OutputPath | None
+    overwrite: bool
 
     def problems(self) -> Iterator[str]:
         if self.output is not None and self.output.suffix not in (".csv", ".tsv", ".jsonl"):
             yield f"output={self.output}: must end in .csv, .tsv or .jsonl"
 
 
-def _queries(values: Any) -> Any:
-    """The values of `query=`; one in brackets, `[first, second]`, is a list."""
-    lists = [parse_yaml(v) if re.fullmatch(r"\[.*\]", v, re.DOTALL) else [v] for v in values]
-    return [query for queries in lists for query in queries]
-
-
 class TextSearchSettings(Section):
-    """The command line of `idiomtune search`.
-
-    Attributes:
-        corpus: a file of texts.
-        query: what is searched for; `queries`: a file of queries.
-        glossary: that the model reads; None = its own.
-    """
-
-    model_config = ConfigDict(strict=False)  # values of a command line are text
-
-    model: Text
-    corpus: Annotated[Text, require("corpus=<file>")] = Field("", validate_default=True)
-    query: Annotated[list[Text], BeforeValidator(_queries)] = Field([])
-    queries: Text | None = None
-    top_k: Count = 10
-    glossary: Annotated[list[str], BeforeValidator(_names_of_files)] | None = None
-    trust_remote_code: bool = False
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    model: Annotated[Text, require("model=<name, folder or Hub id>")]
+    corpus: Annotated[Text, require("corpus=<file>")]
+    query: TextList
+    queries: Text | None
+    top_k: Count
+    glossary: TextList | None
+    trust_remote_code: bool
+    device: Literal["auto", "cpu", "cuda", "mps"]
 
     def problems(self) -> Iterator[str]:
         if not self.query and self.queries is None:
-            yield 'query: is needed: query="<text>", several times for several, or queries=<file>'
+            yield 'query: is needed: query="<text>", in brackets for several, or queries=<file>'
 
 
 def _gate_model(value: Any) -> Any:
     """The model whose gate judges: `true` is MiniLM's."""
-    return {"true": "minilm", "false": None}.get(str(value).casefold(), value)
+    return {True: "minilm", False: None}.get(value, value) if isinstance(value, bool) else value
 
 
 def _is_variable(name: str) -> str:
@@ -504,58 +500,39 @@ def _is_variable(name: str) -> str:
 
 def _percent_range(value: Any) -> Any:
     """`25..75` as (25, 75)."""
-    return value.split("..") if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(map(float, value.split("..")))
+    except ValueError:
+        raise ValueError(f"must be two shares in percent, such as 25..75, got {value!r}") from None
 
 
 class WriteSettings(Section):
-    """The command line of `idiomtune write`.
-
-    Attributes:
-        expressions: a table with the column `expression`, and perhaps `meaning`, `forms` and `keep`.
-        uses: whether only sentences with the expressions are written, as `idiomtune write uses` says.
-        output: the folder of the data set.
-        model: writes documents.
-        query_model: writes queries; None = `model`.
-        judge_model: judges; None = `query_model`.
-        endpoint: address of a server that speaks OpenAI's protocol; None = OpenAI's own.
-        key: the environment variable with the key.
-        domains: the topics of texts.
-        prompts: a folder with other prompts.
-        tries: how often a text is asked for.
-        votes: of the judge on each text.
-        gate: a model whose usage gate judges too; `true` = `minilm`.
-        answer_tokens: that an answer can have, a model's reasoning included.
-        max_calls, max_tokens: of the data set.
-        val, test: shares of the expressions.
-        licence: of the data set.
-    """
-
-    model_config = ConfigDict(strict=False)  # values of a command line are text
-
-    expressions: Text
-    uses: bool = False
-    output: OutputPath
-    model: Text
-    query_model: Text | None = None
-    judge_model: Text | None = None
-    endpoint: Text | None = None
-    key: Annotated[str, AfterValidator(_is_variable)] = "OPENAI_API_KEY"
-    language: Text = "en"
-    domains: Annotated[list[Text], BeforeValidator(_names_of_files), Field(min_length=1)] = Field(DOMAINS)
-    prompts: OutputPath | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    tries: Annotated[int, Field(ge=1, le=20)] = 3
-    votes: Annotated[int, Field(ge=1, le=21)] = 3
-    gate: Annotated[Text | None, BeforeValidator(_gate_model)] = None
-    concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    timeout: Annotated[float, Field(gt=0, le=3600)] = 120
-    answer_tokens: Count = 2_000
-    max_calls: Count | None = None
-    max_tokens: Count | None = None
-    val: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    test: Annotated[float, Field(ge=0, lt=1)] = 0
-    licence: str = ""
-    dry_run: bool = False
+    expressions: Annotated[Text, require("expressions=<table>")]
+    uses: bool
+    output: Annotated[OutputPath, require("output=<folder>")]
+    model: Annotated[Text, require("model=<name at the endpoint>")]
+    query_model: Text | None
+    judge_model: Text | None
+    endpoint: Text | None
+    key: Annotated[str, AfterValidator(_is_variable)]
+    language: Text
+    domains: Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
+    prompts: OutputPath | None
+    temperature: Annotated[float, Field(ge=0, le=2)]
+    tries: Annotated[int, Field(ge=1, le=20)]
+    votes: Annotated[int, Field(ge=1, le=21)]
+    gate: Annotated[Text | None, BeforeValidator(_gate_model)]
+    concurrency: Annotated[int, Field(ge=1, le=256)]
+    timeout: Annotated[float, Field(gt=0, le=3600)]
+    answer_tokens: Count
+    max_calls: Count | None
+    max_tokens: Count | None
+    val: Annotated[float, Field(gt=0, lt=1)]
+    test: Annotated[float, Field(ge=0, lt=1)]
+    licence: str
+    dry_run: bool
 
     def problems(self) -> Iterator[str]:
         if self.val + self.test >= 1:
@@ -574,36 +551,16 @@ class WriteSettings(Section):
 
 
 class SelectSettings(Section):
-    """The command line of `idiomtune write select`.
-
-    Attributes:
-        source: labelled sentences: `magpie`, or a table with the columns `expression` and `usage`.
-        output: a table of expressions.
-        min_uses: labelled sentences that an expression needs.
-        idiomatic: from and up to which share of them is idiomatic, in percent.
-        confidence: of a sentence's annotators, for it to count.
-    """
-
-    model_config = ConfigDict(strict=False)
-
-    source: Annotated[Text, Field(alias="from")]
-    output: OutputPath
-    min_uses: Count = 30
-    idiomatic: Annotated[tuple[Percent, Percent], BeforeValidator(_percent_range)] = (25, 75)
-    confidence: Ratio = 1.0
-    overwrite: bool = False
+    source: Annotated[Text, Field(alias="from"), require("from=magpie, or a table")]
+    output: Annotated[OutputPath, require("output=<file>")]
+    min_uses: Count
+    idiomatic: Annotated[tuple[Percent, Percent], BeforeValidator(_percent_range)]
+    confidence: Ratio
+    overwrite: bool
 
 
 class ReviewSettings(Section):
-    """The command line of `idiomtune write review`.
-
-    Attributes:
-        folder: the data set.
-    """
-
-    model_config = ConfigDict(strict=False)
-
-    folder: OutputPath
+    folder: Annotated[OutputPath, require("folder=<data set>")]
 
 
 # Settings of `idiomtune glossary`.

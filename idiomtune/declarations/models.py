@@ -12,7 +12,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a report reads a
 CONF = next(
     folder / "conf"
     for folder in Path(__file__).resolve().parents[1:]  # in the package as installed, beside it in a checkout
-    if (folder / "conf" / "config.yaml").is_file()
+    if (folder / "conf" / "train.yaml").is_file()
 )
 _MODELS = CONF / "model"
 

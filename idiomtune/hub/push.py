@@ -352,9 +352,7 @@ def send(upload: Upload, settings: PushSettings) -> str | None:
     if settings.dry_run:
         _show(upload, settings)
         return None
-    url = _push(upload, settings)
-    print(url)
-    return url
+    return _push(upload, settings)
 
 
 def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None) -> None:

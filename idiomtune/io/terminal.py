@@ -44,13 +44,14 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Show messages as programs do that Hydra starts (`conf/hydra/job_logging/console.yaml`).
+    """Show messages, one line each; of processes beside the main one of a launch, only errors.
 
     Nothing changes if the caller shows messages already.
     """
-    handler = StderrHandler()
-    handler.setFormatter(Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    handler, rank = StderrHandler(), rank_of_launch()
+    process = f"process {rank}: " if rank else ""
+    handler.setFormatter(Formatter(f"%(asctime)s {process}%(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.ERROR if rank else logging.INFO, handlers=[handler])
     for chatty in _CHATTY:
         chatty.setLevel(logging.WARNING)
 

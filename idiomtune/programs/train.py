@@ -16,7 +16,6 @@ from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
-from idiomtune.programs.call import Call
 from idiomtune.programs.check import memory_advice, prepare
 from idiomtune.programs.outcome import (
     TrainContext,
@@ -35,18 +34,20 @@ from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import user_revisions
 from idiomtune.training.regularization import build_trained_model
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
+from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import Training
+from idiomtune.training.sweeper import score_reporter
 from idiomtune.training.tracking import start_tracking
 
 log = logging.getLogger(__name__)
 
 
-def train(settings: TrainSettings, call: Call) -> float:
+def train(settings: TrainSettings, run: RunFolder) -> float:
     """Train, and leave a complete run folder.
 
     Args:
         settings: with `settings.resume`, the folder already holds the run to resume.
-        call: how it was called, and the folder. With several processes, the main one's folder is used.
+        run: its folder. With several processes, the main one's is used.
 
     Returns:
         The monitored score of the best checkpoint.
@@ -54,14 +55,13 @@ def train(settings: TrainSettings, call: Call) -> float:
     Raises:
         UserError: for everything that the user can fix; `run.json` then says `failed`.
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
-        Pruned: if `call.on_score` does; `run.json` then says `pruned`.
+        Pruned: if a search gives the run up; `run.json` then says `pruned`.
     """
     precision = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
     placement = choose_device(settings.device, settings.precision, precision)
     accelerator, processes = start_processes(placement)
-    context = TrainContext(call.run, placement, accelerator, processes, settings)
-    run = call.run
-    with _opened_run(context, call) as checkpoint:
+    context = TrainContext(run, placement, accelerator, processes, settings)
+    with _opened_run(context) as checkpoint:
         step = read_state(checkpoint).step if checkpoint else 0
         with recording_end(run), start_tracking(run, settings, run.record["experiment"], step):
             # ---- all data: objective, benchmarks
@@ -118,7 +118,7 @@ def train(settings: TrainSettings, call: Call) -> float:
                 checkpoint=checkpoint,
                 usages=prepared.usages,
                 on_saved=push if settings.hub.push == "every" else None,
-                on_score=call.on_score,
+                on_score=score_reporter(),
             )
             state = train_loop(training)
 
@@ -144,7 +144,7 @@ def train(settings: TrainSettings, call: Call) -> float:
 
 
 @contextlib.contextmanager
-def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
+def _opened_run(context: TrainContext) -> Iterator[Path | None]:
     """The run's folder, reserved, with a record of this start; yields the checkpoint to resume from."""
     settings, run, processes = context.settings, context.run, context.processes
     run.writes = processes.is_main
@@ -157,15 +157,15 @@ def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
 
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume, overwrite = settings.resume is not None, settings.overwrite
-            claim = run.reserve(resume=resume, overwrite=overwrite, record_start=call.record_start)
+            claim = run.reserve(resume=resume, overwrite=overwrite)
             held.enter_context(claim)
             log_placement(context.placement)
-            if call.experiment == "default" and not resume:
-                log.info("no +experiment= given: training with the defaults of conf/config.yaml")
+            if run.experiment == "default" and not resume:
+                log.info("no +experiment= given: training with the defaults of conf/train.yaml")
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings, None if glossary is None else glossary.describe())
             placed = {name: getattr(context.placement, name) for name in ("device", "precision", "reason")}
-            checkpoint = start_or_resume(run, settings.record, call.experiment, resume=resume, **placed)
+            checkpoint = start_or_resume(run, settings.record, run.experiment, resume=resume, **placed)
             return run.path, checkpoint, dict(run.record)
 
         run.path, checkpoint, run.record = processes.from_main(start)

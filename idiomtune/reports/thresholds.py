@@ -16,7 +16,7 @@ from idiomtune.statistics import MIN_ITEMS
 
 Outcome = Literal["passes", "cannot tell", "fails"]  # in the order of severity
 
-STATUS: Mapping[Outcome, int] = {"passes": 0, "cannot tell": 3, "fails": 1}
+_ORDER: Sequence[Outcome] = ("passes", "cannot tell", "fails")
 EVERY = ""  # in place of a score's key: all by which models are compared
 _COLOURS: Mapping[Outcome, Literal["better", "worse", ""]] = {"passes": "better", "fails": "worse"}
 
@@ -110,7 +110,7 @@ def _losses(d: Difference) -> list[float]:
 
 def worst(thresholds: Sequence[Threshold]) -> Outcome:
     """A failure, else doubt."""
-    return max((t.outcome for t in thresholds), key=list(STATUS).index)
+    return max((t.outcome for t in thresholds), key=_ORDER.index)
 
 
 def summary(name: str, thresholds: Sequence[Threshold]) -> str:

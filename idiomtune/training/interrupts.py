@@ -89,6 +89,8 @@ def recording_end(run: RunFolder) -> Iterator[None]:
     except BaseException as error:
         with suppress(OSError):
             run.end("failed", error=f"{type(error).__name__}: {error}")
+            if isinstance(error, Exception) and not isinstance(error, UserError):
+                run.write_traceback(error)
         raise
 
 

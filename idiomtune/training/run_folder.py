@@ -7,6 +7,7 @@ import logging
 import platform
 import re
 import shutil
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ from idiomtune.io.hub import without_secrets
 from idiomtune.io.outputs import LOCK, TakenError, lock
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, checkpoints
+from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import logged_to
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,8 @@ class RunFolder:
 
     Args:
         path: the folder.
+        experiment: the `+experiment=`, or `default`.
+        start: file → text, of how a new run was started.
         writes: whether this process writes; in others, methods that write do nothing.
         chosen: whether the program chose the name; if the folder is taken, the run takes the next name.
         is_new: whether this start made the folder; it is removed if the run does not start.
@@ -109,9 +113,18 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path, *, writes: bool = True, chosen: bool = False, is_new: bool = False
+        self,
+        path: Path,
+        *,
+        experiment: str = "default",
+        start: Mapping[str, str] | None = None,
+        writes: bool = True,
+        chosen: bool = False,
+        is_new: bool = False,
     ) -> None:
         self.path = path
+        self.experiment = experiment
+        self._start = start or {}
         self.writes = writes
         self._chosen = chosen
         self._is_new = is_new or chosen
@@ -122,9 +135,7 @@ class RunFolder:
     # -------------------------------------------------------------- whose it is
 
     @contextmanager
-    def reserve(
-        self, *, resume: bool, overwrite: bool = False, record_start: Callable[[Path], None] | None = None
-    ) -> Iterator[None]:
+    def reserve(self, *, resume: bool, overwrite: bool = False) -> Iterator[None]:
         """Hold the folder until the block ends; no other process writes to it meanwhile.
 
         A new run that fails before its record is written leaves nothing: what it wrote is removed, what was
@@ -134,7 +145,6 @@ class RunFolder:
         Args:
             resume: whether the folder's run is resumed; otherwise the folder must not hold a run.
             overwrite: a run that it holds is removed, with what was made of it.
-            record_start: for a new run, writes how it was started.
 
         Raises:
             UserError: if another process holds the folder, or it holds a run, a symbolic link, or a file of
@@ -149,8 +159,8 @@ class RunFolder:
             before = {name for name in _RECORD - {LOCK} if (self.path / name).exists()}
             is_mistake = False
             try:
-                if record_start is not None and not resume:
-                    record_start(self.path)
+                for name, text in {} if resume else self._start.items():
+                    write_text(self.path / START / name, text)
                 with logged_to(self.path / LOG):
                     yield
             except UserError:
@@ -292,6 +302,13 @@ class RunFolder:
             log.warning("the untrained model is scored again: %s is missing or damaged", list_names(changed))
             return {}
         return readable_record(self.path / BASELINE[0])
+
+    def write_traceback(self, error: Exception) -> None:
+        """Write `error.log`, without secrets, and note in the error where it is."""
+        if self.writes:
+            path = self.path / "error.log"
+            write_text(path, hide_secrets("".join(traceback.format_exception(error))))
+            error.add_note(f"traceback: {path}")
 
     def end(self, status: str, **facts: Any) -> None:
         """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""

@@ -1,15 +1,15 @@
 """Searches over hyperparameters: a Hydra sweeper that runs the trials of an Optuna study.
 
-Optuna draws, prunes and stores. Hydra takes sweepers from packages under `hydra_plugins` alone; this one is
-entered under such a name when the command line starts, so that it works from a clone and from the wheel, and
-no other program sees it.
+Optuna draws, prunes and stores. Hydra finds it by `hydra_plugins/idiomtune.py`.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import shlex
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,13 +37,7 @@ if TYPE_CHECKING:  # the command line must not wait for it
 
 log = logging.getLogger(__name__)
 
-_NAME = "hydra_plugins.idiomtune.OptunaSweeper"  # conf/hydra/sweeper/optuna.yaml
 _on_score: OnScore | None = None
-
-
-def register() -> None:
-    """Make the sweeper known to Hydra, in this process."""
-    Plugins.instance().class_name_to_class[_NAME] = OptunaSweeper
 
 
 def score_reporter() -> OnScore | None:
@@ -184,9 +178,8 @@ class OptunaSweeper(Sweeper):
             (job,) = self._launcher.launch([overrides], initial_job_idx=trial.number)
         finally:
             _on_score = None
-        if isinstance(job._return_value, Exception):  # the property also prints it, in Hydra's words
-            raise job._return_value
-        return float(job.return_value)
+        with redirect_stderr(io.StringIO()):  # where Hydra prints an error, which it raises here, too
+            return float(job.return_value)
 
 
 def split_overrides(overrides: list[Override]) -> tuple[list[str], dict[str, Any]]:

@@ -207,9 +207,9 @@ class ExampleTable(UserTable):
             if absent := sorted(self.named - self.values.keys()):
                 problem = f"there is no column {absent[0]!r}, which {_OPTION} names; {problem}"
             means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items())
-            kept = {role: c for role, c in self._mapping.items() if c is not None and role != "ignore"}
+            mapping = {role: c for role, c in self._mapping.items() if c is not None and role != "ignore"}
             option = shlex.quote(
-                f"{_OPTION}={{{_written({**kept, 'ignore': [*self._ignored, *questions]})}}}"
+                f"{_OPTION}={{{_written({**mapping, 'ignore': [*self._ignored, *questions]})}}}"
             )
             lines = "\n  - ".join([problem, *questions.values()])
             message = f"{lines}\nSay how each is read ({means}); all of them left out is {option}"

@@ -60,6 +60,6 @@ def build(admire_options: list[str], request: pytest.FixtureRequest) -> Build:
 
     def objective(*more: str, system: str = "admire") -> Any:
         chosen = admire_options if system == "admire" else request.getfixturevalue("aima_options")
-        return build_objective(check(TrainSettings, composed("config", *chosen, *more)))
+        return build_objective(check(TrainSettings, composed("train", *chosen, *more)))
 
     return objective

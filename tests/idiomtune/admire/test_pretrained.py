@@ -66,7 +66,7 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
 
 def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(build: Build, tiny: Encoder) -> None:
     scorer = build(system="aima").modules
-    settings = check(TrainSettings, composed("config", "+experiment=admire_experts"))
+    settings = check(TrainSettings, composed("train", "+experiment=admire_experts"))
     first, second = parameter_groups(tiny.requires_grad_(False), scorer, settings.trainer)
     pretrained = [p for towers in scorer.towers for p in towers.parameters()]
     pretrained += scorer.sense_encoder.transformer.parameters()

@@ -43,7 +43,7 @@ USAGE = "objective.sense_features=usage"
 
 
 def objective_options(*more: str) -> Any:
-    return check(TrainSettings, composed("config", "+experiment=admire_experts", *more)).objective
+    return check(TrainSettings, composed("train", "+experiment=admire_experts", *more)).objective
 
 
 def usage_in(sentence: str, span: tuple[int, int] | None) -> Usage:
@@ -294,7 +294,7 @@ def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
 
 def test_printed_the_settings_are_the_papers() -> None:
     """The command of the documentation, which names the published models."""
-    config = composed("config", "+experiment=admire_aima")
+    config = composed("train", "+experiment=admire_aima")
     model, objective, trainer = (config[name] for name in ("model", "objective", "trainer"))
     assert (model["path"], model["pooling"]) == ("google-bert/bert-base-uncased", "cls")
     assert objective["clip"]["path"] == "openai/clip-vit-large-patch14"
@@ -326,7 +326,7 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(build: Build, taugh
         taught.partition(",")[2], ["astitch_dev", "astitch_test"]
     )
     chosen = f"objective.astitch=[{taught}]"
-    settings = check(TrainSettings, composed("config", "+experiment=admire_experts", "data=sample", chosen))
+    settings = check(TrainSettings, composed("train", "+experiment=admire_experts", "data=sample", chosen))
     objective = build(chosen)
     benchmarks, _ = build_benchmarks(settings)
     (benchmark,) = module_benchmarks(settings, objective.modules, benchmarks)
@@ -423,7 +423,7 @@ def test_settings_that_do_not_fit() -> None:
         ("admire_aima", "objective.sense_encoder.epochs=31", "sense_encoder.epochs=31"),
         ("idiolink_ft", "trainer.freeze_encoder=true", "trainer.freeze_encoder"),
     ):
-        config = composed("config", f"+experiment={experiment}", wrong)
+        config = composed("train", f"+experiment={experiment}", wrong)
         refused(lambda config=config: check(TrainSettings, config), named)  # type: ignore[misc]
 
 

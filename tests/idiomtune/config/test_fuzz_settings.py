@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.config.command_line import rewrite_arguments
+from idiomtune.config.words import overrides_of
 from idiomtune.errors import UserError
 from tests.fuzzing import FUZZED, NAMES, ODD, TEXTS, VALUES, fuzz
 from tests.tiny_runs import composed
@@ -41,7 +41,7 @@ MAY_BE_ZERO = {
 def config_of(name: str) -> tuple[type[TrainSettings] | type[EvaluateSettings], dict[str, Any]]:
     if name == "evaluate":
         return EvaluateSettings, composed("evaluate")
-    return TrainSettings, composed("config", f"+experiment={name}")
+    return TrainSettings, composed("train", f"+experiment={name}")
 
 
 def leaves(config: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -160,7 +160,7 @@ def test_any_command_line_becomes_another_or_a_message(
 
     def tried(arguments: list[str]) -> None:
         with contextlib.suppress(UserError):
-            rewritten = rewrite_arguments(arguments)
+            rewritten = overrides_of(arguments, "train", "+experiment")
             assert len(rewritten) >= len([a for a in arguments if not a.startswith("resume=")])
 
     fuzz(st.lists(argument.map(lambda text: text.replace("\x00", "").replace("/", "")), max_size=4), tried)
@@ -172,5 +172,5 @@ def test_any_command_line_becomes_another_or_a_message(
 def test_hydra_reads_back_the_path_that_was_given(text: str, key: str) -> None:
     path = "in/" + text.replace("\x00", "").rstrip("'\"")  # those around a value are the shell's
     for given_as, place in ((f"{key}={path}", 0), (f"model={path}", 1)):
-        rewritten = rewrite_arguments([given_as])
+        rewritten = overrides_of([given_as], "train", "")
         assert OverridesParser.create().parse_override(rewritten[place]).value() == path

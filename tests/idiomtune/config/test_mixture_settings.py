@@ -6,7 +6,7 @@ import pytest
 
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import config_names
+from idiomtune.config.words import config_names
 from idiomtune.declarations.registry import objective_types
 from idiomtune.errors import UserError
 from idiomtune.training.objective import build_objective
@@ -14,7 +14,7 @@ from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
 from tests.tiny_runs import composed
 
-MIXTURE = ("config", "+experiment=mixture", "data=sample")
+MIXTURE = ("train", "+experiment=mixture", "data=sample")
 # Options that an experiment needs, of its own and of the whole run.
 NEEDS = {
     "own": ["+objective.parts.p.data.train=pairs.csv"],
@@ -35,7 +35,7 @@ def test_any_experiment_can_be_a_part(name: str) -> None:
     """Beside one on the user's own data; all of its options are filled in."""
     parts = (f"+objective.parts.p.experiment={name}", "+objective.parts.faq.data.train=faq.csv")
     given = composed(*MIXTURE, *parts, *NEEDS.get(name, []))
-    expected = composed("config", f"+experiment={name}")["objective"]
+    expected = composed("train", f"+experiment={name}")["objective"]
     part = given["objective"]["parts"]["p"]
     assert (part["experiment"], part["objective"]) == (name, expected["name"])
     assert part["options"].keys() == expected.keys()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.config.compose import config_names
+from idiomtune.config.words import config_names
 from idiomtune.declarations.models import CONF
 from idiomtune.errors import UserError
 from tests.tiny_runs import composed
@@ -17,8 +17,8 @@ NEEDED = {"mixture": ["+objective.parts.mine.data.train=pairs.csv"], "own": ["da
 @pytest.mark.parametrize("experiment", config_names("experiment"))
 def test_every_experiment_is_sound_also_in_smoke(experiment: str) -> None:
     overrides = [f"+experiment={experiment}", *NEEDED.get(experiment, [])]
-    check(TrainSettings, composed("config", *overrides))
-    smoke = check(TrainSettings, composed("config", *overrides, "+debug=smoke"))
+    check(TrainSettings, composed("train", *overrides))
+    smoke = check(TrainSettings, composed("train", *overrides, "+debug=smoke"))
     assert smoke.trainer.max_steps == 2
     assert smoke.data.sample
 
@@ -33,7 +33,7 @@ def test_every_experiment_is_headed_by_its_command(experiment: str) -> None:
 
 def test_a_fold_is_scored() -> None:
     fold = ("+protocol=cross_validation", "data.fold=0")
-    assert check(TrainSettings, composed("config", *fold)).splits("idiolink") == ["cv"]
+    assert check(TrainSettings, composed("train", *fold)).splits("idiolink") == ["cv"]
     scored = check(EvaluateSettings, composed("evaluate", "data.fold=1", "split=cv"))
     assert [scored.splits(name) for name in ("idiolink", "semeval2022")] == [["cv"], ["dev"]]
 
@@ -59,11 +59,11 @@ def test_what_an_experiment_says_of_a_benchmark_that_is_left_out_does_not_count(
     ):
         experiment_options = (f"+experiment={experiment}", f"benchmark=[{chosen}]")
         left_out = "idiolink" if chosen == "semeval2022" else "semeval2022"
-        checked = check(TrainSettings, composed("config", *experiment_options, f"trainer.monitor={monitor}"))
+        checked = check(TrainSettings, composed("train", *experiment_options, f"trainer.monitor={monitor}"))
         assert list(checked.benchmark) == [chosen]
         assert checked.splits(left_out) == []
         with pytest.raises(UserError, match=rf"no score '{left_out}/.*This run scores {chosen} on"):
             check(
                 TrainSettings,
-                composed("config", *experiment_options, f"trainer.monitor={left_out}/val/span/ndcg@10"),
+                composed("train", *experiment_options, f"trainer.monitor={left_out}/val/span/ndcg@10"),
             )

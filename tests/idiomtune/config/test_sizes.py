@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import compose_config, config_names, resolve_by_data_size
+from idiomtune.config.compose import compose_config, resolve_by_data_size
+from idiomtune.config.words import config_names
 from tests.own_data import write, write_pairs
 
 FEW, MORE = (128, None, "end"), (64, 3, "epoch")  # batch size, patience, when a run is scored
 
 
 def chosen(*overrides: str) -> tuple[Any, ...]:
-    config = compose_config("config", "+experiment=own", *overrides)
+    config = compose_config("train", "+experiment=own", *overrides)
     check(TrainSettings, config)
     trainer = config["trainer"]
     assert not any(isinstance(value, dict) for value in trainer.values()), "so it is recorded"
@@ -54,4 +55,4 @@ def test_the_smallest_size_that_suffices_counts(tmp_path: Path, num: int, expect
 def test_other_experiments_count_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("idiomtune.config.compose._count_rows", lambda *_: pytest.fail("counted"))
     for name in set(config_names("experiment")) - {"own"}:
-        compose_config("config", f"+experiment={name}", "data.train=mine.csv")
+        compose_config("train", f"+experiment={name}", "data.train=mine.csv")

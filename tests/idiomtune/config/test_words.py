@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from idiomtune.config.command_line import rewrite_arguments
-from idiomtune.config.compose import compose_config, default_choices
+from idiomtune.cli import PROGRAMS, read_settings
+from idiomtune.config.compose import compose_config
+from idiomtune.config.words import default_choices, overrides_of, split_flags
 from idiomtune.errors import UserError
-from idiomtune.programs.run import PROGRAMS, read_settings
-from tests.programs import refused
+from tests.programs import main_of, refused
 
 TOKEN = "hf_" + "aB3" * 12
 
@@ -59,32 +59,27 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("program", "words", "expected"), READ)
 def test_what_hydra_reads(program: str, words: str, expected: dict[str, Any]) -> None:
-    rewritten = rewrite_arguments(words.split(" | "), PROGRAMS[program].config)
+    rewritten = overrides_of(words.split(" | "), PROGRAMS[program].config, PROGRAMS[program].subject)
     overrides = OverridesParser.create().parse_overrides(rewritten)
     assert {override.key_or_group: override.value() for override in overrides} == expected
 
 
-def test_words_of_a_sweep_and_flags() -> None:
+def test_words_of_a_sweep() -> None:
     for words, expected in (
-        ("-m model=a/b,c/d", "-m model=pretrained model.path='a/b','c/d'"),
-        ("-m model=minilm,pretrained", "-m model=minilm,pretrained"),
-        ("idiolink_ft,own seed=1,2 -m", "-m +experiment=idiolink_ft,own seed=1,2"),
-        ("-m hub.repo_id='me/idioms-${seed}'", "-m hub.repo_id='me/idioms-${seed}'"),
-        ("-m --config-dir mine --cfg job", "-m --config-dir mine --cfg job"),
-        ("--config-dir=mine -cn=x", "--config-dir=mine -cn=x"),
-        (
-            "idiolink_ft --config-dir mine seed=1 --info plugins",
-            "--config-dir mine --info plugins +experiment=idiolink_ft seed=1",
-        ),
-        ("--config-dir mine own --info seed=1", "--config-dir mine --info +experiment=own seed=1"),
+        ("model=a/b,c/d", "model=pretrained model.path='a/b','c/d'"),
+        ("model=minilm,pretrained", "model=minilm,pretrained"),
+        ("idiolink_ft,own seed=1,2", "+experiment=idiolink_ft,own seed=1,2"),
+        ("hub.repo_id='me/idioms-${seed}'", "hub.repo_id='me/idioms-${seed}'"),
     ):
-        assert rewrite_arguments(words.split()) == expected.split()
+        assert overrides_of(words.split(), "train", "+experiment", several=True) == expected.split()
 
 
-def test_a_flag_takes_no_option_for_its_value() -> None:
-    for words in ("own --config-dir", "--package --cfg job", "own --cfg seed=1 -m"):
-        with pytest.raises(UserError, match=r"--(config-dir|package|cfg)"):
-            rewrite_arguments(words.split())
+def test_flags_and_their_values() -> None:
+    words = ["own", "--config-dir", "mine", "seed=1", "--cfg=job", "-m"]
+    assert split_flags(words) == ({"--config-dir": "mine", "--cfg": "job", "-m": ""}, ["own", "seed=1"])
+    for wrong in ("own --config-dir", "own --cfg seed=1 -m"):
+        with pytest.raises(UserError, match=r"--(config-dir|cfg)"):
+            split_flags(wrong.split())
 
 
 OWN = "+experiment=own | data.train=a.csv"
@@ -93,12 +88,8 @@ TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
 FACTS = "admire/train/caption/rank_difference"
 # Words separated by ` | `, parts of the message separated by `|`.
 TRAIN = [
-    ("-m | model=minilm,a/b", "model=minilm,a/b"),
     ("model=unfinished", "unfinished|best/"),
     ("model=~nobody-here", "model=~nobody-here"),
-    ("-m | run_dir=run | seed=1,2", "run_dir|hydra.sweep.dir"),
-    ("-m | resume=run | seed=1,2", "resume|hydra.sweep.dir"),
-    ("-m | seed=1,2 | hub.repo_id=me/idioms", "hub.repo_id=me/idioms|${seed}"),
     ("+sweep=x", "idiomtune train -m +sweep=x"),
     ("run_dir=\udcff", "UTF-8"),
     # Options with dashes, with the form that they have here
@@ -106,7 +97,6 @@ TRAIN = [
     ("+experiment=own | --data | sample", "--data|: data=…"),
     ("-trainer.max-epochs=2", "-trainer.max-epochs|: trainer.max_epochs=2"),
     ("--config_dir=mine", "--config_dir|--config-dir?"),
-    ("own | --cfg | seed=1 | -m", "--cfg|job"),
     # Secrets
     ("--hf-token=the-secret", "hf_token"),  # known by its name alone
     *((f"{name}={TOKEN}", "HF_TOKEN") for name in ("+token", "hub.token", "HF_TOKEN")),
@@ -212,12 +202,29 @@ def test_what_is_wrong_is_named(program: str, words: str, named: str) -> None:
     assert not any(secret in str(error) for secret in (TOKEN, "the-secret"))
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("-m | model=minilm,a/b", "model=minilm,a/b"),
+        ("-m | run_dir=run | seed=1,2", "run_dir|hydra.sweep.dir"),
+        ("-m | resume=run | seed=1,2", "resume|hydra.sweep.dir"),
+        ("-m | seed=1,2 | hub.repo_id=me/idioms", "hub.repo_id=me/idioms|${seed}"),
+    ],
+)
+def test_what_several_runs_cannot_share_is_named(
+    words: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_of("train")(words.split(" | ")) == 2
+    error = capsys.readouterr().err
+    assert all(part in error for part in named.split("|"))
+
+
 def test_what_looks_like_a_secret_passes() -> None:
     words = ["model.tokenizer=x", "model.idiom_tokens=train", "run_dir=/a/token", "+x=${oc.env:HOME}"]
-    rewrite_arguments([*words, "model.path=https://example.org/model", "model.revision=" + "0a" * 20])
+    overrides_of([*words, "model.path=https://example.org/model", "model.revision=" + "0a" * 20], "train", "")
 
 
 def test_what_is_chosen_by_default_is_known() -> None:
-    for program in ("config", "evaluate"):
+    for program in ("train", "evaluate"):
         assert default_choices(program, "benchmark") == list(compose_config(program)["benchmark"])
     assert default_choices("push", "benchmark") == []

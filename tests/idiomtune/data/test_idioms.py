@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from idiomtune.config import PushSettings, TrainSettings, check
-from idiomtune.config.command_line import rewrite_arguments
+from idiomtune.config.words import overrides_of
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.idioms import TEXTS, idioms_folder, is_idioms
 from idiomtune.data.magpie import MORE_USES, NEUTRAL, PROJECT_USES, project_sentences
@@ -27,7 +27,7 @@ from tests.tiny_runs import composed
 
 def settings_of(*options: str) -> Any:
     return check(
-        TrainSettings, composed("config", *rewrite_arguments(["+experiment=idiolink_ft", *options], "config"))
+        TrainSettings, composed("train", *overrides_of(["+experiment=idiolink_ft", *options], "train", ""))
     )
 
 

@@ -12,12 +12,12 @@ import pytest
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark
-from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.config.command_line import rewrite_arguments
+from idiomtune.cli import PROGRAMS
+from idiomtune.config import check
+from idiomtune.config.words import overrides_of
 from idiomtune.data.user.examples import ExampleTable
 from idiomtune.data.user.load import user_splits
 from idiomtune.data.user.source import Source, find_sources
-from idiomtune.declarations.options import Section
 from idiomtune.io.tables import read_rows
 from tests.doc_pages import shell_lines
 from tests.programs import ROOT
@@ -38,10 +38,9 @@ def settings_of(part: str, *more: str) -> Any:
     """The settings of the page's only command with this part; a placeholder is a name of its own."""
     ((program, command, *arguments),) = [words for words in COMMANDS if part in " ".join(words)]
     assert program == "idiomtune"
-    name = {"train": "config", "evaluate": "evaluate"}[command]
-    kind: type[Section] = TrainSettings if command == "train" else EvaluateSettings
-    rewritten = rewrite_arguments([re.sub(r"<(\w+)>", r"\1", argument) for argument in arguments], name)
-    return check(kind, composed(name, *rewritten, *more))
+    words = [re.sub(r"<(\w+)>", r"\1", argument) for argument in arguments]
+    rewritten = overrides_of(words, command, PROGRAMS[command].subject)
+    return check(PROGRAMS[command].settings, composed(command, *rewritten, *more))
 
 
 def put(path: str, content: str) -> None:

@@ -188,7 +188,7 @@ def test_a_slip_in_a_column_is_told_where_it_is_asked_about(mapping: dict[str, A
 
 
 def test_the_options_can_be_typed() -> None:
-    columns = compose_config("config", 'data.columns={keep: "a=1 & b!=2", ignore: [c, "d e"]}')["data"][
+    columns = compose_config("train", 'data.columns={keep: "a=1 & b!=2", ignore: [c, "d e"]}')["data"][
         "columns"
     ]
     assert columns == {"keep": "a=1 & b!=2", "ignore": ["c", "d e"]}
@@ -196,7 +196,7 @@ def test_the_options_can_be_typed() -> None:
     right = 'seed="42"'
     for override in ("seed=\xa042", "–seed=42", "seed = 42", "seed=“42”"):
         with pytest.raises(UserError, match=f"type {right if '“' in override else 'seed=42'}$"):
-            compose_config("config", override)
+            compose_config("train", override)
 
 
 HARMLESS: dict[str, list[Any]] = {
@@ -241,7 +241,7 @@ def test_columns_of_sentences_are_asked_about_in_one_message(
     error = refused(lambda: read(path, val_share=0.4), *(options if roles[0] != "keep" else options[1:]))
     assert error.field == asked[0]
     command = str(error).rpartition("left out is ")[2]
-    mapping = compose_config("config", shlex.split(command)[0])["data"]["columns"]
+    mapping = compose_config("train", shlex.split(command)[0])["data"]["columns"]
     assert mapping == {"ignore": asked}
     assert len(read(path, val_share=0.4, columns=mapping).train)
 

@@ -30,7 +30,7 @@ for name in names:
 
 
 def loaded(url: str, home: Path, *names: str, offline: bool = False) -> list[Any]:
-    config = composed("config")["data"]
+    config = composed("train")["data"]
     defaults = {key: config[key] for key in ("val", "val_share", "form", "columns", "negatives")}
     env = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1" if offline else "0"}
     done = subprocess.run(

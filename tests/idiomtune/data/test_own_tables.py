@@ -23,7 +23,7 @@ from tests.own_data import write, write_collection
 from tests.programs import refused, run
 from tests.tiny_runs import composed
 
-_DEFAULTS = {name: composed("config")["data"][name] for name in UserData.model_fields}
+_DEFAULTS = {name: composed("train")["data"][name] for name in UserData.model_fields}
 
 
 def read(*train: Path | str, **options: Any) -> UserSplits:

@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from idiomtune.config import ExploreSettings
 from idiomtune.data.user.texts import read_texts
 from idiomtune.explorer.models import find_corpus
-from tests.programs import refused
+from tests.programs import refused, settings_of
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 TEXTS = ["He broke the ice.", "[They] broke the ice & sank, 1 < 2", "{braces}\tand a tab"]
@@ -89,4 +88,4 @@ def test_a_file_that_is_no_list_of_texts_is_refused_by_name(name: str) -> None:
     Path(name).write_bytes(REFUSED[name])
     refused(lambda: list(read_texts(name, "corpus")), name)
     if name != "other.csv":  # may be a table to train on
-        refused(lambda: find_corpus(ExploreSettings(models=["x"], corpus=name)), name)
+        refused(lambda: find_corpus(settings_of("explore", models=["x"], corpus=name)), name)

@@ -20,7 +20,7 @@ import torch
 from starlette.testclient import TestClient
 from torch.nn.functional import normalize
 
-from idiomtune.config import ExploreSettings
+from idiomtune.cli import read_settings
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings, UsageClassifier
@@ -39,11 +39,13 @@ from idiomtune.explorer.search import (
 from idiomtune.explorer.server import page
 from idiomtune.io.files import fingerprints
 from idiomtune.io.records import LEARNED
-from idiomtune.programs.explore import main, parse
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
 from tests.own_data import write, write_collection
 from tests.planted_runs import plant
+from tests.programs import main_of, settings_of
+
+main = main_of("explore")
 
 SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody spoke.", "ice"]
 
@@ -387,7 +389,7 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert before.settings == after.settings
     assert before.settings.path == str(tiny_path)
     assert find_models(str(run / "best")) == [before, after]
-    corpus = find_corpus(ExploreSettings(models=[str(run)]))
+    corpus = find_corpus(settings_of("explore", models=[str(run)]))
     assert len(corpus.relevant) == len(corpus.queries) == 48
     with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
         find_models(str(tmp_path))
@@ -413,7 +415,7 @@ def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Pat
         paths = [(model.settings.path, model.saved) for model in shown[name]]
         assert paths == [(str(source), None), (str(tmp_path / name), None)]
     for name in ("of_a_run", "of_a_taught"):
-        assert len(find_corpus(ExploreSettings(models=[str(tmp_path / name)])).relevant) == 3
+        assert len(find_corpus(settings_of("explore", models=[str(tmp_path / name)])).relevant) == 3
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
@@ -444,12 +446,12 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
     assert found.relevant == {0: {0}, 1: {1}}
     stranger = a_run(tmp_path / "stranger", tiny_path, train=str(pairs))
     with pytest.raises(UserError, match=r"pairs\.csv"):  # it may be any file that somebody else named
-        find_corpus(ExploreSettings(models=[str(stranger)]))
+        find_corpus(settings_of("explore", models=[str(stranger)]))
     for train in (str(pairs), [str(pairs)]):  # as data.train= was written
         run = a_run(tmp_path / f"run {len(train)}", tiny_path, trained_on=pairs, train=train)
-        assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
+        assert find_corpus(settings_of("explore", models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
-        assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")
+        assert find_corpus(settings_of("explore", models=["x"], corpus=str(name))).name.endswith("val")
     assert user_corpus(write_collection(tmp_path / "beir")).relevant == {0: {0, 2}, 1: {2}}
     excluded = '{"_id": "q1", "text": "cats", "excluded_ids": ["d2"]}\n{"_id": "q2", "text": "x"}\n'
     bright = user_corpus(write_collection(tmp_path / "bright", queries=excluded))
@@ -476,15 +478,15 @@ def test_copies_of_a_text_are_one_document(tmp_path: Path, table: str) -> None:
 
 
 MISTAKES = {
-    "": "run folder",
+    "": "models=<run",
     "nonsense output=page.html": "nonsense minilm",
     "minilm corpus=none.txt output=page.html": "corpus= none.txt",
     "minilm corpus=empty.txt output=page.html": "empty.txt text",
     "minilm corpus=no_text.csv output=page.html": "no_text.csv text",
     "minilm glossary=none.tsv output=page.html": "glossary= none.tsv",
     "minilm output=.": "output=",
-    "minilm corpsu=x": "corpsu=x corpus=",
-    "minilm queries=0": "queries '0'",
+    "minilm corpsu=x": "corpsu corpus",
+    "minilm queries=0": "queries 0",
     "minilm device=gpu": "device gpu cuda",
     "minilm corpus=sample": "idiomtune[explore] output=page.html",
 }
@@ -505,9 +507,9 @@ def test_mistakes_are_named_before_a_model_is_loaded(
 
 def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--help"]) == 0
-    assert "corpus=" in capsys.readouterr().out
-    options = ExploreSettings(models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7)
-    assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == options
-    assert parse(["a", "glossary=none"]).glossary == []
+    assert "corpus: null" in capsys.readouterr().out
+    options = settings_of("explore", models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7)
+    assert read_settings("explore", ["a", "b", "glossary=[x.tsv,y.tsv]", "queries=7"]) == options
+    assert read_settings("explore", ["a", "glossary=[]"]).glossary == []
     (tmp_path / "seed=42").mkdir()
-    assert parse([str(tmp_path / "seed=42")]).models == [str(tmp_path / "seed=42")]
+    assert read_settings("explore", [str(tmp_path / "seed=42")]).models == [str(tmp_path / "seed=42")]

@@ -19,7 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 import idiomtune as it
 from idiomtune.config import PushSettings, TrainSettings, check
-from idiomtune.config.command_line import rewrite_arguments
+from idiomtune.config.words import overrides_of
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.hub.model_card import (
@@ -401,7 +401,7 @@ def test_a_bug_is_no_user_error_and_ends_no_run(
     monkeypatch.setattr(HfApi, "create_commit", bug)
     with pytest.raises(TypeError):
         push(finished)
-    pushing = composed("config", *TRAINED[2:], "hub.push=best", "hub.allow_sample=true")
+    pushing = composed("train", *TRAINED[2:], "hub.push=best", "hub.allow_sample=true")
     settings: TrainSettings = check(TrainSettings, pushing)
     push_or_warn(settings.hub, finished)
     assert all(part in caplog.text for part in ("NOT pushed", "Traceback", "TypeError: a bug"))
@@ -454,7 +454,7 @@ def test_the_strictest_licence_counts() -> None:
 
 def test_whose_models_glossaries_and_data_are(tmp_path: Path) -> None:
     """Licences are the Hub's identifiers, or not known."""
-    config = composed("config")
+    config = composed("train")
     minilm = "sentence-transformers/all-MiniLM-L6-v2"
     assert base_model(config) == LicensedSource(minilm, "apache-2.0", minilm)
     for name, licence in (("Gemma", "gemma"), ("Other", None), ("see there", None)):
@@ -466,15 +466,15 @@ def test_whose_models_glossaries_and_data_are(tmp_path: Path) -> None:
         sources = glossary_sources({"files": ["mine.tsv"], "licences": ["CC0-1.0"], **facts})
         assert sources[-1] == LicensedSource("the glossary mine.tsv", licence)
     sample = LicensedSource("the project's own sample data", "apache-2.0")
-    joint = training_data(composed("config", "+experiment=joint"))
+    joint = training_data(composed("train", "+experiment=joint"))
     assert [source.name for source in joint] == ["IdioLink", "SemEval-2022 Task 2B"]
-    assert training_data(composed("config", "+experiment=joint", "data=sample")) == [sample]
+    assert training_data(composed("train", "+experiment=joint", "data=sample")) == [sample]
     for *options, source in (
         ("+experiment=idiolink_ft", LicensedSource("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")),
         ("+experiment=idiolink_ft", "data.root=/my/ones", LicensedSource("the idioms in ones", None)),
         ("+experiment=own", "data.train=[/my/own.csv]", LicensedSource("the user's own data (own.csv)")),
     ):
-        assert training_data(composed("config", *options)) == [source]
+        assert training_data(composed("train", *options)) == [source]
 
 
 def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path) -> None:
@@ -517,7 +517,7 @@ def test_each_checkpoint_is_pushed_and_a_failure_does_not_harm_the_run(
     (command,) = re.findall(r"idiomtune push (.*)", caplog.text)
     assert "Traceback" not in caplog.text
     hub.failures = []
-    overrides = rewrite_arguments([a.strip("'") for a in command.split()], "push")
+    overrides = overrides_of([a.strip("'") for a in command.split()], "push", "checkpoint")
     publish(check(PushSettings, composed("push", *overrides)))  # the command that was named
     branches = hub.repositories[REPO].branches
     assert branches.keys() == {"main", "step_1", "step_2"}

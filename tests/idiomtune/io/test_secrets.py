@@ -9,13 +9,12 @@ import pytest
 from omegaconf import OmegaConf
 
 import idiomtune as it
-from idiomtune.config.command_line import rewrite_arguments
-from idiomtune.config.compose import register_resolvers, to_dict
+from idiomtune.cli import print_error, read_settings
+from idiomtune.config.compose import to_dict
+from idiomtune.config.words import overrides_of
 from idiomtune.errors import UserError
 from idiomtune.io.secrets import hide_secrets, refuse_files, refuse_values
-from idiomtune.programs.failures import print_error
-from idiomtune.programs.run import main, run_task
-from tests.programs import refused
+from tests.programs import main_of, refused
 
 VALUE = "swordfish/a+b&99"
 
@@ -47,10 +46,10 @@ def test_an_option_that_is_named_for_a_secret() -> None:
     refuse_values({"model": {"revision": "0a" * 20, "token": None}, "keys": ["sk-1"]})
 
 
-@pytest.mark.parametrize("program", ["config", "push"])
+@pytest.mark.parametrize("program", ["train", "push"])
 @pytest.mark.parametrize("argument", ["name={}", "{}", "model=x/{}/y", "--name={}", "+a.b=[{}]"])
 def test_programs_with_a_configuration_refuse_it(program: str, argument: str) -> None:
-    error = refused(lambda: run_task(program, print, [argument.format(VALUE)]))
+    error = refused(lambda: read_settings(program, [argument.format(VALUE)]))
     assert "swordfish" not in str(error)
 
 
@@ -59,9 +58,7 @@ def test_programs_with_a_configuration_refuse_it(program: str, argument: str) ->
 def test_programs_without_a_configuration_refuse_it(
     program: str, argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(program, [argument.format(VALUE)])
-    assert ended.value.code == 2
+    assert main_of(program)([argument.format(VALUE)]) == 2
     shown = "".join(capsys.readouterr())
     assert "AWS_SECRET_ACCESS_KEY" in shown
     assert "swordfish" not in shown
@@ -85,14 +82,13 @@ def test_functions_refuse_it(function: Callable[[], object], tmp_path: Path) -> 
 
 def test_a_file_of_the_users_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the value comes into it."""
-    register_resolvers()
     monkeypatch.setenv("WHICH", "AWS_SECRET_ACCESS_KEY")
     for value in ("${oc.env:${oc.env:WHICH}}", VALUE, [{VALUE: 1}]):
         config = OmegaConf.create({"name": value, "objective": {"name": "mixture", "parts": {"a": value}}})
         assert VALUE not in str(refused(partial(to_dict, config, throw_on_missing=False), "name"))
     (tmp_path / "mine.yaml").write_text(f"name: {VALUE}\n", encoding="utf-8")
     with pytest.raises(UserError, match="AWS_SECRET_ACCESS_KEY"):
-        rewrite_arguments(["+experiment=mine.yaml"])
+        overrides_of(["+experiment=mine.yaml"], "train", "")
 
 
 def test_a_message_shows_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from tests.tiny_objectives import idiolink, options, own_pairs, triplets
 from tests.tiny_runs import composed
 
 Rows = list[dict[str, Any]]
-_DEFAULTS = {name: composed("config")["data"][name] for name in UserData.model_fields}
+_DEFAULTS = {name: composed("train")["data"][name] for name in UserData.model_fields}
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_a_file_has_sentence_transformers_losses(
     held_out = [{k: f"val {v}" if isinstance(v, str) else v for k, v in row.items()} for row in rows[:2]]
     val = write_lines(tmp_path / "val.jsonl", held_out)
     files = ("+experiment=own", f"data.train={path}", f"data.val={val}")
-    config = composed("config", *files, f"objective.loss={loss}", "trainer.batch_size=5")
+    config = composed("train", *files, f"objective.loss={loss}", "trainer.batch_size=5")
     objective = build_objective(check(TrainSettings, config))
     model = SentenceTransformer(str(tiny_path), device="cpu").eval()
     reference = theirs(model)
@@ -290,7 +290,7 @@ def test_a_batch_of_labelled_sentences_has_positives(
     val = write_lines(tmp_path / "val.jsonl", [{"text": "a b", "group": "v"}, {"text": "c d", "group": "v"}])
 
     def built(*more: str) -> Any:
-        config = composed("config", "+experiment=own", f"data.train={train}", f"data.val={val}", *more)
+        config = composed("train", "+experiment=own", f"data.train={train}", f"data.val={val}", *more)
         return build_objective(check(TrainSettings, config))
 
     objective = built()

@@ -44,7 +44,7 @@ def test_every_epoch_has_every_anchor(kind: str, tmp_path: Path) -> None:
     rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
     write_lines(tmp_path / "labelled.jsonl", rows)
     options = [option.format(folder=tmp_path) for option in EVERY_ANCHOR[kind]]
-    objective = build_objective(check(TrainSettings, composed("config", "data=sample", *options)))
+    objective = build_objective(check(TrainSettings, composed("train", "data=sample", *options)))
     first, second = (sorted(chain(*chain(*objective.epoch_steps(epoch, 1)))) for epoch in (0, 1))
     assert first == second == sorted(set(first))
 
@@ -55,7 +55,7 @@ def test_every_epoch_has_every_anchor(kind: str, tmp_path: Path) -> None:
 def test_whole_idioms_are_in_a_batch_but_in_epochs_of_pairs(options: str) -> None:
     """All epochs have as many steps as those of whole idioms: a run counts on it."""
     words = (*options.split(), "objective.idioms_per_batch=4", "trainer.batch_size=36")
-    config = composed("config", "data=sample", "+experiment=idiolink_ft", *words)
+    config = composed("train", "data=sample", "+experiment=idiolink_ft", *words)
     objective: Any = build_objective(check(TrainSettings, config))
     idiom_of = objective._labels[objective._anchors, 0]
     lengths, most = set(), []

@@ -16,7 +16,7 @@ from tests.tiny_runs import composed
 
 
 def settings(*overrides: str) -> TrainSettings:
-    checked: TrainSettings = check(TrainSettings, composed("config", "data=sample", *overrides))
+    checked: TrainSettings = check(TrainSettings, composed("train", "data=sample", *overrides))
     return checked
 
 

@@ -43,7 +43,7 @@ def test_three_rows_are_shown_as_they_are_trained(
     options = ("+objective.parts.a.data.train=", "+objective.parts.b.data.train=")
     files = [f"{option}{path}" for option, path in zip(options, (pairs, marked_path), strict=True)]
     model = (f"model.path={tiny_path}", "device=cpu", "precision=fp32")
-    check_data(check(TrainSettings, composed("config", "+experiment=mixture", *files, *model)))
+    check_data(check(TrainSettings, composed("train", "+experiment=mixture", *files, *model)))
     lines = [line for line in capsys.readouterr().out.splitlines() if "trained as" in line]
     assert len(lines) == 6
     assert all("anchor 'what is" in line and "positive 'it is" in line for line in lines[:3])
@@ -51,7 +51,7 @@ def test_three_rows_are_shown_as_they_are_trained(
 
 
 def check_files(*options: str) -> None:
-    settings: TrainSettings = check(TrainSettings, composed("config", *options))
+    settings: TrainSettings = check(TrainSettings, composed("train", *options))
     settings.objective.check_files(settings)
 
 
@@ -90,7 +90,7 @@ def test_warnings_are_counted_at_the_end(
     for name, answer in {"plain": "it is", "as_html": "it&#39;s"}.items():
         pairs = write(tmp_path / f"{name}.csv", PAIRS.replace("it is", answer))
         model = (f"model.path={tiny_path}", "device=cpu", "precision=fp32")
-        check_data(check(TrainSettings, composed("config", "+experiment=own", f"data.train={pairs}", *model)))
+        check_data(check(TrainSettings, composed("train", "+experiment=own", f"data.train={pairs}", *model)))
         counts.append("1 warning" in capsys.readouterr().out.splitlines()[-1])
     assert counts == [False, True]
 
@@ -101,5 +101,5 @@ def test_batches_without_a_positive_are_refused_also_after_epochs_of_pairs(
 ) -> None:
     options = [f"model.path={tiny_path}", "data=sample", "benchmark=[idiolink]", "trainer.batch_size=8"]
     options += [f"objective.pairs_every={pairs_every}", "device=cpu", "precision=fp32"]
-    settings = check(TrainSettings, composed("config", "+experiment=idiolink_ft", *options))
+    settings = check(TrainSettings, composed("train", "+experiment=idiolink_ft", *options))
     refused(lambda: check_data(settings), "trainer.batch_size", "objective.idioms_per_batch")

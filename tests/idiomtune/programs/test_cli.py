@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
 
-from idiomtune.config.compose import to_dict
+from idiomtune import cli
+from idiomtune.cli import configuration, read_settings
 from idiomtune.errors import UserError
-from idiomtune.programs.call import call_of
-from idiomtune.programs.failures import run_plain
-from idiomtune.programs.run import read_settings, run_task
 from idiomtune.training.resume import find_run
+from idiomtune.training.start import run_of
 from tests.own_data import write
+from tests.programs import main_of
 
 
 @pytest.fixture(autouse=True)
@@ -30,38 +29,39 @@ def test_resume_is_found_however_it_is_written(option: str) -> None:
     assert read_settings("train", ["data=sample", f"{option}=auto"]).resume is None
 
 
-def folder_of(config: DictConfig) -> Path:
-    of_run = call_of(to_dict(config, throw_on_missing=True), config, [])
-    assert of_run is not None
-    return of_run[1].run.path
+def folder_of(*words: str) -> Path:
+    return run_of(configuration("train", words))[0].path
 
 
 def test_a_new_run_takes_no_folder_of_another(here: Path) -> None:
     for wrong, named in (("mine", "mine"), ("~nobody-here", "run_dir=~nobody-here"), ("a" * 300, "too long")):
         with pytest.raises(UserError, match=named):
-            run_task("config", folder_of, [f"run_dir={wrong}"])
+            folder_of(f"run_dir={wrong}")
     write(here / "unfinished" / "run.json", '{"status": "failed"}')
-    for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true", "hydra.run.dir=other"):
+    for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true"):
         given = free.split()[0].partition("=")[2]
-        assert run_task("config", folder_of, free.split()) == here / given
-    assert run_task("config", folder_of, ["run_dir=."]) == here
+        assert folder_of(*free.split()) == here / given
+    assert folder_of("run_dir=.") == here
     assert not (here / "new").exists()
 
 
-def test_each_end_of_a_program_has_its_message_and_status(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of those without a configuration."""
+def test_each_end_of_a_program_has_its_message_and_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = main_of("find")
 
-    def program(arguments: Sequence[str]) -> int:
-        if arguments == ["wrong"]:
+    def program(_: str, words: Sequence[str]) -> str:
+        if words == ["wrong"]:
             raise UserError("wrong=: is wrong")
-        if arguments == ["stop"]:
+        if words == ["stop"]:
             raise KeyboardInterrupt
-        return 3
+        return "the last line"
 
-    assert [run_plain(program, [way], "") for way in ("fine", "wrong", "stop")] == [3, 2, 130]
-    assert capsys.readouterr().err == "error: wrong=: is wrong\ninterrupted\n"
-    assert run_plain(program, ["wrong", "--help"], "how it is used") == 0
-    assert capsys.readouterr().out == "how it is used\n"
+    monkeypatch.setattr(cli, "run", program)
+    assert [main([way]) for way in ("fine", "wrong", "stop")] == [0, 2, 130]
+    assert capsys.readouterr() == ("the last line\n", "error: wrong=: is wrong\ninterrupted\n")
+    assert main(["wrong", "--help"]) == 0
+    assert "glossary: [english]" in capsys.readouterr().out
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_is_not_resumed(here: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 import idiomtune as it
 from idiomtune.errors import UserError
-from idiomtune.programs.find import main
+from tests.programs import main_of
+
+main = main_of("find")
 
 TEXTS = [
     "Well. At last a joke broke the ice.",

@@ -96,7 +96,7 @@ def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path,
 def test_a_gate_needs_sentences_of_both_usages() -> None:
     options = ["+experiment=idiolink_glossary", "data=sample"]
     wanted, without, in_place = (
-        check(TrainSettings, composed("config", *options, *more))
+        check(TrainSettings, composed("train", *options, *more))
         for more in ([], ["model.glossary_gate=false"], ["model.glossary_form=in_place"])
     )
     both: Any = SimpleNamespace(usages=[("They broke the ice.", True), ("Ships broke the ice.", False)])
@@ -116,7 +116,7 @@ def test_the_gate_of_a_run_is_fitted_to_magpie_and_our_own_sentences_too(tmp_pat
     lines = [use | {"label": label, "sentence": f"{n} tied the knot"} for label in "il" for n in range(3)]
     write_lines(tmp_path / "magpie.jsonl", lines)
     options = ["+experiment=idiolink_glossary", f"data.magpie={tmp_path}"]
-    settings = check(TrainSettings, composed("config", *options))
+    settings = check(TrainSettings, composed("train", *options))
     usages = gate_usages(settings, cast(Any, SimpleNamespace()))
     assert [usage.phrase for usage in usages[:6]] == ["tie the knot"] * 6
     assert len({usage.phrase for usage in usages[6:]}) > 400

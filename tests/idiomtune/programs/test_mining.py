@@ -46,7 +46,7 @@ def mining(tmp_path: Path, tiny_path: Path) -> list[str]:
 
 
 def settings_of(*options: str) -> TrainSettings:
-    settings: TrainSettings = check(TrainSettings, composed("config", *options))
+    settings: TrainSettings = check(TrainSettings, composed("train", *options))
     return settings
 
 

@@ -39,7 +39,7 @@ def with_mask(family: str, mask: str | None, folder: Path) -> Path:
 def settings_of(model: Path, *options: str) -> TrainSettings:
     """Checked settings of a run with a model."""
     overrides = ["model=pretrained", f"model.path={model}", *IDIOLINK, *options]
-    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
+    settings: TrainSettings = check(TrainSettings, composed("train", *overrides))
     return settings
 
 

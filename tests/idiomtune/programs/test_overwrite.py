@@ -12,11 +12,10 @@ import pytest
 import idiomtune as it
 from idiomtune.errors import UserError
 from idiomtune.io.outputs import reserved_output
-from idiomtune.programs import new
 from tests.dictionaries import write_extract
 from tests.own_data import write
 from tests.planted_runs import plant
-from tests.programs import refused, run
+from tests.programs import main_of, refused, run
 from tests.tiny_runs import KEY
 
 QUICK: dict[str, Any] = {"data": "sample", "benchmark.idiolink.bm25_modes": []}
@@ -127,6 +126,6 @@ def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
 def test_a_new_folder_writes_through_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "config.yaml").symlink_to(tmp_path / "elsewhere.yaml")
-    assert new.main([str(tmp_path / "project")]) == 2
+    assert main_of("new")([str(tmp_path / "project")]) == 2
     assert "config.yaml" in capsys.readouterr().err
     assert not (tmp_path / "elsewhere.yaml").exists()

@@ -13,10 +13,12 @@ import pytest
 
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.io.files import fingerprint
-from idiomtune.programs.report import main
 from idiomtune.reports.runs import read_lines
 from idiomtune.reports.screens import show_finished_run
 from tests.planted_runs import plant, plant_queries, query, write_lines
+from tests.programs import main_of
+
+main = main_of("report")
 
 _VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 

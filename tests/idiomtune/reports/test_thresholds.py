@@ -8,14 +8,17 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from idiomtune.cli import read_settings
 from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
-from idiomtune.programs.report import main, parse
 from idiomtune.reports.frames import single_recipe
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.thresholds import Threshold, thresholds_of
 from idiomtune.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, table_of, write_lines
+from tests.programs import main_of
+
+main = main_of("report")
 
 NDCG = "idiolink/val/sentence/ndcg@10"
 STS = "semeval2022/dev/all/sts/spearman"
@@ -198,13 +201,16 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_wrong_command_is_named() -> None:
     for arguments, named in (
-        *(("run fail_below=", "fail_below="), ("run fail_below=0.1", "against=")),
-        *((f"run against=old {wrong}", wrong) for wrong in ("fail_bellow=0.1", f"fail_below={NDCG}:high")),
-        *((f"run against=old {wrong}", wrong) for wrong in ("fail_below=-0.1", "fail_below=nan")),
-        ("run against=old fail_below=0.1 fail_below=0.2", "fail_below=0.2"),
+        *(("run fail_below=", "fail_below"), ("run fail_below=0.1", "against=")),
+        *(
+            (f"run against=old {wrong}", wrong.split("=")[0])
+            for wrong in ("fail_bellow=0.1", "fail_below=-0.1")
+        ),
+        *((f"run against=old fail_below={wrong}", "fail_below") for wrong in (f"{NDCG}:high", "nan")),
+        ("run against=old fail_below=[0.1,0.2]", "fail_below"),
     ):
         with pytest.raises(UserError, match=named):
-            parse(arguments.split())
+            read_settings("report", arguments.split())
 
 
 def test_a_crash_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

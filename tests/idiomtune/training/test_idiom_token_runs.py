@@ -23,7 +23,7 @@ from tests.tiny_runs import WholeRun, composed, metrics, train
 
 
 def expressions(*overrides: str) -> tuple[list[str], list[Path]]:
-    settings = check(TrainSettings, composed("config", *overrides))
+    settings = check(TrainSettings, composed("train", *overrides))
     return idiom_expressions(settings.model, build_objective(settings))
 
 

@@ -111,7 +111,7 @@ def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
 
 @pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
 def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
-    config = composed("config", f"model={name}", "model.trust_remote_code=true")["model"]
+    config = composed("train", f"model={name}", "model.trust_remote_code=true")["model"]
     if (config["about"] or {}).get("remote_code") == "needed":
         with pytest.raises(ValueError, match="trust_remote_code"):
             model_settings_of(name)
@@ -199,7 +199,7 @@ def test_scores_are_of_the_model_that_is_saved(
     options: list[str], whole_run: WholeRun, remedy: list[str]
 ) -> None:
     run = whole_run([*options, *remedy])
-    benchmarks, _ = build_benchmarks(check(TrainSettings, composed("config", *options)))
+    benchmarks, _ = build_benchmarks(check(TrainSettings, composed("train", *options)))
     for step in ("step_3", "step_6"):
         scored = Suite(benchmarks).run(Encoder.from_pretrained(run / step, device="cpu")).scores
         assert scored == json.loads((run / step / "scores.json").read_text())["scores"]

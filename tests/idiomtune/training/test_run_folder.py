@@ -1,7 +1,6 @@
 """Whose a run folder is, what it is called, and how runs end: nobody writes into it without its lock."""
 
 import itertools
-import logging
 import os
 import re
 import signal
@@ -14,24 +13,21 @@ import pytest
 from idiomtune.errors import UserError
 from idiomtune.io.files import free_name
 from idiomtune.io.outputs import TakenError
-from idiomtune.programs.call import new_sweep_folder, run_name
 from idiomtune.training.interrupts import stop_requests
 from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.start import new_sweep_folder, run_name
 from tests.programs import ROOT, run
 from tests.tiny_runs import train
 
 
 def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
-    winner = RunFolder(tmp_path / "run")
-    with winner.reserve(resume=False, record_start=lambda folder: (folder / "mine").touch()):
+    winner = RunFolder(tmp_path / "run", start={"mine": ""})
+    with winner.reserve(resume=False):
         winner.start({}, experiment="x", seed=1)
         # The lock is opened by both, which older releases of filelock write down as a change.
         before = {p: p.stat().st_mtime_ns for p in winner.path.rglob("*") if p.name != ".lock"}
-        loser = RunFolder(tmp_path / "run", is_new=True)
-        with (
-            pytest.raises(TakenError),
-            loser.reserve(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
-        ):
+        loser = RunFolder(tmp_path / "run", start={"theirs": ""}, is_new=True)
+        with pytest.raises(TakenError), loser.reserve(resume=False):
             pass
         after = {p: p.stat().st_mtime_ns for p in winner.path.rglob("*") if p.name != ".lock"}
         assert after == before
@@ -50,11 +46,7 @@ def test_a_chosen_name_that_is_taken_is_followed_by_the_next(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("leaves", [None, "run.json", "baseline.json"])
 def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, leaves: str | None) -> None:
-    run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
-
-    def record(folder: Path) -> None:
-        (folder / ".hydra").mkdir()
-        logging.getLogger().warning("something")
+    run_ = RunFolder(tmp_path / "checkpoints" / "run", start={"overrides.yaml": ""}, chosen=True)
 
     def mistake() -> NoReturn:
         if leaves is not None:
@@ -63,7 +55,7 @@ def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, leaves: st
             (run_.path / leaves).touch()
         raise UserError("mistake")
 
-    with pytest.raises(UserError, match="mistake"), run_.reserve(resume=False, record_start=record):
+    with pytest.raises(UserError, match="mistake"), run_.reserve(resume=False):
         mistake()
     assert (run_.path / "run.json").exists() == (leaves == "baseline.json")
     assert any(tmp_path.iterdir()) == (leaves == "baseline.json")
@@ -176,10 +168,10 @@ def test_how_a_program_ends(
     settings.parent.mkdir(parents=True)
     settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
     (tmp_path / "start.py").write_text(
-        "import sys, idiomtune.programs.run as run\n"
+        "import idiomtune.cli as cli\n"
         f"def task(*_): {task}\n"
-        "run.checked_settings = task\n"
-        f"run.main('train', ['run_dir=run', *{arguments!r}])\n"
+        "cli.settings_of = task\n"
+        f"cli.main(['train', 'run_dir=run', *{arguments!r}])\n"
     )
     done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode == status
@@ -223,7 +215,7 @@ def test_a_run_is_named_by_what_differs() -> None:
 def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for chosen, ending in (
-        (["-m", "+experiment=x", "seed=1,2"], "_seed-1-2"),
+        (["+experiment=x", "seed=1,2"], "_seed-1-2"),
         (["name=two words"], "_two-words"),
     ):
         first, second = new_sweep_folder(chosen), new_sweep_folder(chosen)

@@ -16,14 +16,15 @@ from omegaconf import OmegaConf
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from idiomtune import sweep
+from idiomtune.cli import report_error
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import config_names
 from idiomtune.config.sections import SearchSettings
+from idiomtune.config.words import config_names, overrides_of
 from idiomtune.declarations.models import CONF
-from idiomtune.errors import Pruned
-from idiomtune.programs.call import Call
-from idiomtune.programs.run import main
-from idiomtune.training.sweeper import reporter, split_overrides
+from idiomtune.errors import Pruned, UserError
+from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.sweeper import reporter, score_reporter, split_overrides
 from tests.tiny_runs import composed, resume
 
 LR = "trainer.learning_rate"
@@ -38,10 +39,13 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str]) 
     def run(*arguments: str) -> int:
         own = [option for option in options if not option.startswith(LR)]
         folder = f"hydra.sweep.dir={tmp_path / 'sweep'}"
-        monkeypatch.setattr(sys, "argv", ["train"])  # as hydra.main sees it
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         try:
-            main("train", ["-m", "hydra/sweeper=optuna", folder, *own, *arguments])
+            words = overrides_of([folder, *own, *arguments], "train", "+experiment", several=True)
+            monkeypatch.setattr(sys, "argv", ["train", "-m", "hydra/sweeper=optuna", *words])
+            sweep.main()
+        except UserError as error:
+            return report_error(error)
         except SystemExit as end:
             return int(end.code or 0)
         return 0
@@ -60,8 +64,7 @@ class FakeRuns:
         self.rates: list[float] = []
         self.happens: dict[int, Callable[[], float]] = {}  # in the n-th run, from 0
 
-    def __call__(self, settings: TrainSettings, call: Call) -> float:
-        run = call.run
+    def __call__(self, settings: TrainSettings, run: RunFolder) -> float:
         run.path.mkdir(parents=True, exist_ok=True)
         assert not (run.path / "run.json").exists()  # no two jobs share a folder
         rate = settings.trainer.learning_rate
@@ -71,8 +74,9 @@ class FakeRuns:
         try:
             score = self.happens.get(len(self.rates) - 1, lambda: score)()
             for epoch in range(1, settings.trainer.max_epochs):
-                assert call.on_score is not None
-                call.on_score(score * epoch / 10)
+                report = score_reporter()
+                assert report is not None
+                report(score * epoch / 10)
             record = {"status": "finished"}
         except Pruned as pruned:
             record = {"status": "pruned", "reason": str(pruned)}
@@ -267,11 +271,11 @@ def test_a_study_that_fails_ends_no_run(search: Search, fake: FakeRuns, tmp_path
 @pytest.mark.parametrize("name", config_names("sweep"))
 def test_searches_that_come_along_fit_their_experiment(name: str) -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("config", [f"+sweep={name}", f"+experiment={name}"], return_hydra_config=True)
+        config = compose("train", [f"+sweep={name}", f"+experiment={name}"], return_hydra_config=True)
     options: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
     plain = {str(k): v for k, v in options.items() if not str(k).startswith("_")}
     settings: SearchSettings = check(SearchSettings, plain, section="hydra.sweeper")
     parsed = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in settings.params.items()])
     drawn = optuna.create_study().ask(split_overrides(parsed)[1]).params
     values = [f"{option}={value}" for option, value in drawn.items()]
-    check(TrainSettings, composed("config", f"+experiment={name}", *values))
+    check(TrainSettings, composed("train", f"+experiment={name}", *values))

@@ -203,7 +203,7 @@ def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
     without = scores_of(*scored, "model.glossary=[]", model=whole / "best")
     assert without != pytest.approx(card["scores"], abs=1e-3)
 
-    objective = build_objective(check(TrainSettings, composed("config", *options, *GLOSSARY)))
+    objective = build_objective(check(TrainSettings, composed("train", *options, *GLOSSARY)))
     assert isinstance(objective, IdioLinkObjective)
     encoder = Encoder.from_pretrained(whole / "best", device="cpu")
     assert encoder.meanings is not None
@@ -253,7 +253,7 @@ def test_a_run_is_scored_and_compared_on_own_files(
     scores = read(tmp_path / "run" / "scores.json")["scores"]
     assert scores["own_sts/mine/spearman"] == best
     assert {"own_sts/spans/span/pearson", "own_retrieval/log/ndcg@10"} <= scores.keys()
-    known = check(TrainSettings, composed("config", *chosen, "trainer.monitor=own_sts/mine/pearson"))
+    known = check(TrainSettings, composed("train", *chosen, "trainer.monitor=own_sts/mine/pearson"))
     assert set(scores) <= set(known.possible_scores(None))
 
     paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import idiomtune as it
+from idiomtune import cli
 from idiomtune.config import PushSettings, check
 from idiomtune.data.idiolink import Document, load_split
 from idiomtune.errors import UserError
@@ -25,7 +26,6 @@ from idiomtune.expressions import ExpressionIndex
 from idiomtune.hub.push import collect_data
 from idiomtune.io.files import read_json
 from idiomtune.io.tables import read_rows
-from idiomtune.programs.write import parse, run
 from idiomtune.writing.dataset import split_expressions
 from idiomtune.writing.review import Review, agreement_of
 from idiomtune.writing.rules import Rules, clean
@@ -35,6 +35,12 @@ from tests.chat_server import EXPRESSIONS, ChatServer, answer, chat_server, sent
 from tests.programs import refused
 
 KEY = "sk-a-very-secret-key-of-mine"
+
+
+def run(words: Sequence[str]) -> str:
+    """The last line that `idiomtune write` prints."""
+    name = f"write {words[0]}" if f"write {words[0]}" in cli.PROGRAMS else "write"
+    return str(cli.run(name, words[name != "write" :]))
 
 
 @pytest.fixture
@@ -57,7 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(chat: ChatServer, *options: str) -> str:
     names = ["model=author", "query_model=other", "judge_model=judge", "domains=Sport"]
-    return run(parse(["mine.tsv", "output=data", f"endpoint={chat.address}", *names, *options]))
+    return run(["mine.tsv", "output=data", f"endpoint={chat.address}", *names, *options])
 
 
 def texts() -> list[dict[str, Any]]:
@@ -65,7 +71,7 @@ def texts() -> list[dict[str, Any]]:
 
 
 def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
-    write(chat, "licence=cc0-1.0", "domains=Sport,Food")
+    write(chat, "licence=cc0-1.0", "domains=[Sport,Food]")
     splits = {name: load_split(Path("data"), name) for name in ("train", "val")}
     idioms = [{document.idiom for document in split.documents} for split in splits.values()]
     assert idioms[0] | idioms[1] == set(list(EXPRESSIONS)[:4])
@@ -95,7 +101,7 @@ def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
 
 def test_uses_are_sentences_to_learn_from(chat: ChatServer) -> None:
     options = [f"endpoint={chat.address}", "output=uses", "model=author"]
-    said = run(parse(["uses", "mine.tsv", *options]))
+    said = run(["mine.tsv", "uses=true", *options])
     lines = Path("uses/sentences.txt").read_text("utf-8").splitlines()
     assert "corpus=uses/sentences.txt" in said
     index = ExpressionIndex(EXPRESSIONS)
@@ -104,9 +110,9 @@ def test_uses_are_sentences_to_learn_from(chat: ChatServer) -> None:
     )
     assert {body["model"] for body in chat.bodies} == {"author"}  # no judge, no queries
     num_questions = len(chat.bodies)
-    run(parse(["uses", "mine.tsv", *options]))
+    run(["mine.tsv", "uses=true", *options])
     assert len(chat.bodies) == num_questions
-    assert "24 texts" not in run(parse(["uses", "mine.tsv", *options, "dry_run=true"]))
+    assert "24 texts" not in run(["mine.tsv", "uses=true", *options, "dry_run=true"])
 
 
 def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: ChatServer, here: Path) -> None:
@@ -348,7 +354,7 @@ def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> No
     chat.reply = lambda body: (
         400 if "LITERALLY" in body["messages"][0]["content"] and "Food" in str(body) else good(body)
     )
-    write(chat, "domains=Sport,Food")
+    write(chat, "domains=[Sport,Food]")
     kinds = Counter((text["usage"], text["domain"]) for text in texts())
     assert (kinds["literal", "Food"], kinds["literal", "Sport"]) == (0, 4 * 5)
 
@@ -518,13 +524,13 @@ def documents(folder: str = "data") -> dict[str, Document]:
 
 def test_people_review_in_a_spreadsheet(chat: ChatServer) -> None:
     write(chat, "licence=cc0-1.0")
-    assert "review.xlsx" in run(parse(["review", "folder=data"]))
+    assert "review.xlsx" in run(["review", "folder=data"])
     written = {text["id"]: text for text in texts()}
     accepted = mark(2, accept="yes", note="good")
     corrected = mark(3, accept=" YES ", text=written["001_s01_lit_02"]["text"] + " At last!")
     struck = mark(4, accept="no")
     mark(5, text="edited, but not marked")
-    run(parse(["review", "folder=data"]))
+    run(["review", "folder=data"])
     records = documents()
     assert records[accepted].is_gold
     assert records[corrected].sentence == written[corrected]["text"] + " At last!"
@@ -539,23 +545,23 @@ def test_people_review_in_a_spreadsheet(chat: ChatServer) -> None:
     write(chat, "licence=cc0-1.0")
     assert documents() == records
     mark(2, accept="perhaps")
-    refused(lambda: run(parse(["review", "folder=data"])), "review.xlsx", "row 2", "accept")
+    refused(lambda: run(["review", "folder=data"]), "review.xlsx", "row 2", "accept")
     mark(2, accept="yes", span="not there")
-    refused(lambda: run(parse(["review", "folder=data"])), "review.xlsx", "row 2", "span")
+    refused(lambda: run(["review", "folder=data"]), "review.xlsx", "row 2", "span")
 
 
 def test_marks_stay_with_their_texts(chat: ChatServer) -> None:
     """Though the table of expressions changes, so that ids and rows do; and splits stay as they were."""
     write(chat)
     before = {name: {d.idiom for d in load_split(Path("data"), name).documents} for name in ("train", "val")}
-    run(parse(["review", "folder=data"]))
+    run(["review", "folder=data"])
     sentence_of = {text["id"]: text["text"] for text in texts()}
     gold, struck = (sentence_of[mark(row, accept=answer)] for row, answer in ((2, "yes"), (3, "no")))
     table = Path("mine.tsv").read_text().splitlines()
     name, (_, plain) = list(EXPRESSIONS.items())[5]
     Path("mine.tsv").write_text("\n".join([table[0], f"{name}\t{plain}", *table[2:], table[1]]) + "\n")
     write(chat)
-    run(parse(["review", "folder=data"]))
+    run(["review", "folder=data"])
     after = documents().values()
     assert {d.sentence for d in after if d.is_gold} == {gold}
     assert struck not in {d.sentence for d in after}
@@ -580,7 +586,7 @@ def test_splits_of_an_earlier_start_vanish_and_links_are_refused(chat: ChatServe
     Path("data/prompts/judge.txt").unlink()
     Path("data/prompts/judge.txt").symlink_to(here / "private.txt")
     refused(lambda: write(chat), "output", "judge.txt")
-    refused(lambda: run(parse(["review", "folder=data"])), "folder", "judge.txt")
+    refused(lambda: run(["review", "folder=data"]), "folder", "judge.txt")
     options = {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}
     refused(lambda: collect_data(check(PushSettings, options)), "checkpoint", "judge.txt")
 
@@ -742,14 +748,14 @@ def test_expressions_are_selected_by_their_labels(chat: ChatServer) -> None:
     ]
     Path("uses.csv").write_text("idiom,label,confidence\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
     options = ["from=uses.csv", "output=selected.tsv", "min_uses=8"]
-    run(parse(["select", *options]))
+    run(["select", *options])
     (row,) = read_rows(Path("selected.tsv"))
     assert [*row.values.values()] == ["break the ice", "", "yes", "10", "50"]
-    run(parse(["select", *options, "idiomatic=10..95", "overwrite=true"]))
+    run(["select", *options, "idiomatic=10..95", "overwrite=true"])
     assert len(list(read_rows(Path("selected.tsv")))) == 2
-    run(parse(["select", *options, "confidence=0.5", "overwrite=true"]))
+    run(["select", *options, "confidence=0.5", "overwrite=true"])
     assert len(list(read_rows(Path("selected.tsv")))) == 2
-    refused(lambda: run(parse(["select", *options, "min_uses=80", "overwrite=true"])), "min_uses=80")
+    refused(lambda: run(["select", *options, "min_uses=80", "overwrite=true"]), "min_uses=80")
     table = Path("selected.tsv").read_text().replace("hit the road\t\tyes", "hit the road\t\tno")
     Path("mine.tsv").write_text(table + "miss the boat\t\tyes\t1\t1\n")
     write(chat)
@@ -820,12 +826,12 @@ def test_what_write_has_not_written_stays(chat: ChatServer, caplog: pytest.LogCa
 
 def test_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
     (here / "data").mkdir()
-    refused(lambda: run(parse(["review", "folder=data"])), "folder")
+    refused(lambda: run(["review", "folder=data"]), "folder")
     refused(lambda: write(chat, "val=0.6", "test=0.4"), "val")
-    refused(lambda: parse(["output=x", "model=y"]), "table of expressions")
+    refused(lambda: run(["output=x", "model=y"]), "expressions")
     error = refused(lambda: it.write({"a b": ""}, "x", "y", key="sk-my-own-secret"), "key")
     assert "sk-my" not in str(error)
-    refused(lambda: run(parse(["none.tsv", "output=x", "model=y"])), "none.tsv")
+    refused(lambda: run(["none.tsv", "output=x", "model=y"]), "none.tsv")
     assert "hunter2" not in str(refused(lambda: write(chat, "key=hunter2_and_more"), "key"))
     assert not chat.bodies
 
@@ -920,7 +926,7 @@ def test_odd_values_are_named_and_asked_for_again(chat: ChatServer, caplog: pyte
     ]:
         content = Path("data", name).read_text()
         Path("data", name).write_text(content.replace(*change))
-        error = refused(lambda: run(parse(["review", "folder=data"])), name, named)
+        error = refused(lambda: run(["review", "folder=data"]), name, named)
         assert name == "write.json" or "line 1" in str(error)
         Path("data", name).write_text(content)
 
@@ -936,19 +942,19 @@ def test_what_no_spreadsheet_takes_breaks_a_rule(chat: ChatServer) -> None:
     chat.reply = reply
     write(chat)
     assert any("spreadsheet" in rule for _, rule, _ in read_json(Path("data/write.json"))["broken"])
-    run(parse(["review", "folder=data"]))
+    run(["review", "folder=data"])
     assert len(list(read_rows(Path("data/review.xlsx")))) == 4 * 12
 
 
 def test_a_blank_row_above_the_header_of_the_review(chat: ChatServer) -> None:
     write(chat)
-    run(parse(["review", "folder=data"]))
+    run(["review", "folder=data"])
     book = openpyxl.load_workbook("data/review.xlsx")
     sheet: Any = book.active
     sheet.insert_rows(1)
     sheet.delete_rows(sheet.max_row)
     book.save("data/review.xlsx")
-    run(parse(["review", "folder=data"]))
+    run(["review", "folder=data"])
     assert {row.values["key"] for row in read_rows(Path("data/review.xlsx"))} == {t["key"] for t in texts()}
 
 

@@ -1,0 +1,380 @@
+"""The one way in: from words and values to settings, and to a program's result.
+
+`idiomtune train …`, `python -m train …` and `idiomtune.train(…)` are the same call. Imports nothing heavy:
+`--help` and wrong options answer without waiting for torch.
+
+The current folder is searched, last, for what `extensions=` names, and for nothing else: somebody else may
+have put modules there that have the names of packages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import tempfile
+import textwrap
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from idiomtune.config import (
+    EvaluateSettings,
+    ExploreSettings,
+    FindSettings,
+    GlossarySettings,
+    LearnSettings,
+    NewSettings,
+    PushSettings,
+    ReportSettings,
+    ReviewSettings,
+    SelectSettings,
+    TextSearchSettings,
+    TrainSettings,
+    WriteSettings,
+    check,
+)
+from idiomtune.config.compose import Composed, compose
+from idiomtune.config.words import (
+    check_sweep,
+    config_names,
+    overrides_of,
+    quote_value,
+    split_choices,
+    split_flags,
+)
+from idiomtune.declarations.models import CONF
+from idiomtune.declarations.options import Section
+from idiomtune.errors import UserError
+from idiomtune.io.files import printable
+from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
+from idiomtune.io.records import refuse_recorded_code
+from idiomtune.io.secrets import hide_secrets
+from idiomtune.io.terminal import log_to_stderr
+from idiomtune.training.resume import find_run
+from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.start import new_sweep_folder, run_of
+from idiomtune.version import __version__
+
+TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are raised, with their traceback
+MISTAKE = 2  # exit status after an error that the user can fix
+_INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
+_AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to all is printed once
+_CODE = "model.trust_remote_code"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program.
+
+    Attributes:
+        purpose: one line of `idiomtune --help`.
+        config: `conf/<config>.yaml`: options, defaults and, in its comments, the help.
+        subject: the option of the first words.
+        settings: the options, checked.
+        function: `module:name`, which gets the settings.
+    """
+
+    purpose: str
+    config: str
+    subject: str
+    settings: type[Section]
+    function: str
+
+
+def _tool(purpose: str, name: str, subject: str, settings: type[Section], function: str = "") -> Program:
+    function = function or f"idiomtune.programs.{name}:{name}"
+    return Program(purpose, f"tools/{name}", subject, settings, function)
+
+
+PROGRAMS = {
+    "new": _tool(
+        "write a small folder to start from: sentences, glossary, options, a notebook",
+        *("new", "folder", NewSettings),
+    ),
+    "train": Program(
+        "fine-tune a model, and score every checkpoint",
+        *("train", "+experiment", TrainSettings, "idiomtune.programs.train:train"),
+    ),
+    "check": Program(
+        "check a configuration and its data, in seconds",
+        *("train", "+experiment", TrainSettings, "idiomtune.programs.check:check"),
+    ),
+    "evaluate": Program(
+        "score any model, without training",
+        *("evaluate", "model", EvaluateSettings, "idiomtune.programs.evaluate:evaluate"),
+    ),
+    "learn": Program(
+        "make a model learn what the expressions of a glossary mean",
+        *("learn", "model", LearnSettings, "idiomtune.programs.learn:learn"),
+    ),
+    "glossary": Program(
+        "make a glossary from dictionaries: Wiktionary, WordNet, any table",
+        *("glossary", "from", GlossarySettings, "idiomtune.programs.glossary:glossary"),
+    ),
+    "find": _tool(
+        "list the expressions of a glossary in texts, with meaning and usage",
+        *("find", "texts", FindSettings),
+    ),
+    "search": _tool(
+        "list the texts of a corpus that are nearest to a query", "search", "model", TextSearchSettings
+    ),
+    "write": _tool(
+        "write a benchmark and training data for your own expressions, by language models",
+        *("write", "expressions", WriteSettings),
+    ),
+    "write select": _tool(
+        "choose expressions that are used both ways",
+        *("select", "from", SelectSettings, "idiomtune.programs.write:select"),
+    ),
+    "write review": _tool(
+        "check written texts in a spreadsheet",
+        *("review", "folder", ReviewSettings, "idiomtune.programs.write:review"),
+    ),
+    "report": _tool(
+        "compare runs: page, tables, plots; judge one by exit status", "report", "runs", ReportSettings
+    ),
+    "explore": _tool(
+        "search a corpus with models side by side, on a page", "explore", "models", ExploreSettings
+    ),
+    "push": Program(
+        "publish a checkpoint on the Hugging Face Hub",
+        *("push", "checkpoint", PushSettings, "idiomtune.programs.push:push"),
+    ),
+}
+
+
+# ------------------------------------------------------------------ words and values → settings → result
+
+
+def run(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
+    """A program's result; of `train` the folder of the run, None if there is nothing to do.
+
+    Args:
+        words: options as on the command line, of one run.
+        values: the same as nested values, which come after them.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    composed = configuration(name, words, values)
+    log_to_stderr()
+    if name != "train":
+        settings = settings_of(PROGRAMS[name].settings, composed.options)
+        return _function(name)(settings)
+    folder, options = run_of(composed)
+    train(folder, options)
+    return folder.path
+
+
+def train(run: RunFolder, options: dict[str, Any]) -> float:
+    """The monitored score of the run's best checkpoint."""
+    settings = settings_of(TrainSettings, options)  # before torch is imported
+    score: float = _function("train")(settings, run)
+    return score
+
+
+def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
+    """The checked settings of a program, which does not run; see :func:`run`."""
+    return settings_of(PROGRAMS[name].settings, configuration(name, words, values).options)
+
+
+def configuration(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Composed:
+    """The configuration of a program; see :func:`run`."""
+    program = PROGRAMS[name]
+    flags, words = split_flags(words)
+    if search := next((word for word in words if word.startswith("+sweep=")), None):
+        raise UserError(f"{search} is a search, which makes several runs: idiomtune train -m {search} …")
+    chosen, others = split_choices(values or {})
+    overrides = overrides_of([*words, *chosen], program.config, program.subject, flags.get("--config-dir"))
+    composed = compose(program.config, overrides, others)
+    names = {override.lstrip("+").partition("=")[0] for override in composed.overrides}
+    model = composed.options.get("model")
+    if isinstance(model, dict):
+        refuse_recorded_code(model, "the configuration", repeats=_CODE in names, option=f"{_CODE}=true")
+    if composed.options.get("resume") is not None:
+        composed.options["resume"] = find_run(composed.overrides)
+    return composed
+
+
+def settings_of(kind: type[Section], options: dict[str, Any]) -> Any:
+    """The checked settings; slow imports (torch) follow the check.
+
+    Tables that an earlier program of this process has read are read again: they may have changed since.
+
+    Raises:
+        UserError: naming each option that is wrong, before anything heavy is imported.
+    """
+    settings = check(kind, options)
+    from idiomtune.data.user.load import forget_user_data
+
+    forget_user_data()
+    if isinstance(settings, TrainSettings):
+        settings.objective.check_files(settings)
+    return settings
+
+
+def _function(program: str) -> Any:
+    module, _, name = PROGRAMS[program].function.partition(":")
+    return getattr(import_module(module), name)
+
+
+# ------------------------------------------------------------------ from the command line
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The program that the first word names, with the others (of the command line, if none are given).
+
+    Its result is printed if that is a path or a text. A :class:`UserError` becomes a message and exit status
+    2, an interrupt status 130, any other error a short message, a traceback in a file, and status 1. Of
+    several processes only the main one has the run folder and prints. `idiomtune train` alone shows its help.
+    """
+    name, *arguments = (sys.argv[1:] if words is None else words) or ["--help"]
+    if arguments and f"{name} {arguments[0]}" in PROGRAMS:
+        name, arguments = f"{name} {arguments[0]}", arguments[1:]
+    if name in ("-h", "--help"):
+        print(_programs_help())
+    elif name == "--version" or "--version" in arguments:
+        print(f"idiomtune {__version__}")
+    elif name not in PROGRAMS:
+        near = difflib.get_close_matches(name, PROGRAMS, n=1)
+        guess = f"did you mean idiomtune {near[0]}?" if near else f"there are {', '.join(PROGRAMS)}"
+        sys.exit(report_error(UserError(f"idiomtune has no program {name!r}: {guess}")))
+    elif {"--help", "-h"} & {*arguments} or (name == "train" and not arguments):
+        print(help_text(PROGRAMS[name].config))
+    else:
+        sys.exit(_exit_status(name, arguments))
+
+
+def _exit_status(name: str, words: Sequence[str]) -> int:
+    try:
+        flags, others = split_flags(words)
+        if "-m" in flags:
+            _start_sweep(name, flags, others)
+        elif "--cfg" in flags:
+            _print_config(name, words, flags)
+        else:
+            return _show(run(name, words))
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
+            raise
+        return report_error(error, unexpected=MISTAKE if name == "report" else 1)  # 1: a score fails
+    return 0
+
+
+def _show(result: Any) -> int:
+    """Print the path, or the last line, that a program returns; gives the exit status of a report."""
+    result, outcome = result if isinstance(result, tuple) else (result, "passes")
+    if isinstance(result, Path | str) and rank_of_launch() == 0:
+        print(printable(str(result)))
+    return {"fails": 1, "cannot tell": 3}.get(outcome, 0)
+
+
+def _print_config(name: str, words: Sequence[str], flags: Mapping[str, str]) -> None:
+    from omegaconf import OmegaConf
+
+    composed = configuration(name, words, None)
+    config = composed.hydra if flags["--cfg"] == "hydra" else composed.config
+    print(OmegaConf.to_yaml(OmegaConf.select(config, flags.get("--package", "")) or config), end="")
+
+
+def _start_sweep(name: str, flags: Mapping[str, str], words: Sequence[str]) -> None:
+    """Replace this process by one in which Hydra reads its own command line, and starts the runs."""
+    program = PROGRAMS[name]
+    if name != "train":
+        raise UserError("-m: makes several runs of idiomtune train alone")
+    check_sweep(words)
+    folder = flags.get("--config-dir")
+    overrides = overrides_of(words, program.config, program.subject, folder, several=True)
+    is_search = any(o.startswith("+sweep=") or "sweeper=" in o for o in overrides)
+    if (
+        not rank_of_launch()
+        and not is_search
+        and not any(o.startswith("hydra.sweep.dir=") for o in overrides)
+    ):
+        overrides.append(f"hydra.sweep.dir={quote_value(str(new_sweep_folder(overrides)))}")
+    code = f"import sys; sys.path[:] = {sys.path!r}; from idiomtune.sweep import main; main()"
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-c", code, "--multirun", *overrides])
+
+
+def help_text(config_name: str) -> str:
+    """The comments of `conf/<config_name>.yaml`: those at its beginning, then each option with its own."""
+    text = (CONF / f"{config_name}.yaml").read_text(encoding="utf-8").partition("\nhydra:")[0]
+    lines = text.splitlines()
+    number = next(i for i, line in enumerate(lines) if not line.startswith("#"))
+    head = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[:number])
+    for group in ("model", "experiment", "sweep"):
+        names = " | ".join(choice for choice in config_names(group) if choice != "pretrained")
+        names = textwrap.fill(names, width=105, subsequent_indent=" " * 15, break_on_hyphens=False)
+        head = head.replace(f"<{group}s of conf>", names)
+    options = re.sub(r"^defaults:\n(  .*\n)+", "", "\n".join(lines[number:]), flags=re.MULTILINE).strip("\n")
+    return f"{head}\n\n{options}"
+
+
+def _programs_help() -> str:
+    lines = [f"  {name:12} {program.purpose}" for name, program in PROGRAMS.items()]
+    return "\n".join(["idiomtune <program> [option=value ...]", "", *lines, "", "idiomtune <program> --help"])
+
+
+# ------------------------------------------------------------------ how a program ends
+
+
+def report_error(error: BaseException, unexpected: int = 1) -> int:
+    """Print the message of the error that ends the program; of several processes, this one ends here.
+
+    A :class:`UserError` is its own message; failures of disk and memory are put into words. Of an unexpected
+    error the traceback is written to a file.
+
+    Args:
+        unexpected: the exit status after an unexpected error.
+
+    Returns:
+        The exit status: 2 after a :class:`UserError` or such a failure, 130 after an interrupt.
+    """
+    from idiomtune.training.interrupts import system_failure  # heavier than all else that prints a message
+
+    if has_peers() and isinstance(error, Exception) and is_lost_peer(error):
+        error = UserError("another process of this launch ended; see its message")
+    status = unexpected
+    process = f"process {rank_of_launch()}: " if has_peers() else ""
+    if mistake := error if isinstance(error, UserError) else system_failure(error):
+        message, status = f"error: {process}{mistake}", MISTAKE
+    elif isinstance(error, KeyboardInterrupt):
+        message, status = f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED
+    else:
+        message = f"error: {process}unexpected {type(error).__name__}: {error}\n"
+        message += f"The traceback is in {_write_traceback(error)}"
+    if has_peers() and (rank_of_launch() or "another process" in message):
+        time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
+        if rank_of_launch() and status == _INTERRUPTED:  # the main process reports it, and still has to save
+            os._exit(status)
+    print_error(message)
+    if has_peers():
+        os._exit(status)  # the others may be waiting for this process
+    return status
+
+
+def print_error(message: str) -> None:
+    """Print to standard error, safe for a terminal, without secrets."""
+    print(printable(hide_secrets(message)), file=sys.stderr, flush=True)
+
+
+def _write_traceback(error: BaseException) -> Path:
+    """A file with the traceback, without secrets: the run's own, or a temporary one."""
+    for note in getattr(error, "__notes__", ()):  # of a run, which has written it
+        if (path := Path(note.partition("traceback: ")[2])).is_file():
+            return path
+    descriptor, name = tempfile.mkstemp(prefix="idiomtune-error-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(hide_secrets("".join(traceback.format_exception(error))))
+    return Path(name)
+
+
+if __name__ == "__main__":
+    main()
