@@ -58,10 +58,10 @@ ME5_SMALL ?= build/models/me5_small
 models: install ## all that a user does, with MiniLM and the folders MPNET_BASE= and ME5_SMALL=: a table, in half an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.model_runs minilm=minilm mpnet_base=$(MPNET_BASE) me5_small=$(ME5_SMALL)
 
-faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.faults $(FAULTS)
+faults: install ## every file operation of two short programs fails, every file is damaged: hours
+	ALL_FAULTS=1 $(PYTEST) tests/test_faults.py
 
-bench: install ## speed against other ways, in 12 minutes (options: BENCH="--pairs 5 …")
+bench: install ## speed against other ways, in under 12 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m bench $(BENCH)
 
 gpu: install ## a card's figures, into docs/results/gpu.md, in 8 minutes (to try it: GPU="--device cpu --tiny")
@@ -69,9 +69,6 @@ gpu: install ## a card's figures, into docs/results/gpu.md, in 8 minutes (to try
 
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
 	$(BIN)/python -m bench --quick $(BENCH)
-
-mutants: install ## strength of the tests: planted faults that they find, in about an hour; goes on where it was left
-	$(BIN)/python -m tools.mutants --workers 2 $(MUTANTS)
 
 # Versions are resolved by uv, since pip has no such option, and installed by pip. Torch's lowest comes with 2.5 GB of
 # CUDA on Linux: TORCH=2.13.0 takes another.
@@ -97,4 +94,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test figures test-avx2 test-fast check models faults bench bench-quick gpu mutants floors docs format clean
+.PHONY: help install run test figures test-avx2 test-fast check models faults bench bench-quick gpu floors docs format clean

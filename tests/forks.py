@@ -122,7 +122,7 @@ def _import_all() -> None:
 
 def program(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Child:
     """`python -m <module> …` or `python <script> …`, in a folder and an environment."""
-    return Child(lambda: _run(list(arguments), str(cwd), env))
+    return Child(lambda: run_program(arguments, str(cwd), env))
 
 
 def is_same_world(env: Mapping[str, str]) -> bool:
@@ -171,7 +171,8 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
     os._exit(status & 0xFF)
 
 
-def _run(arguments: list[str], cwd: str, env: Mapping[str, str]) -> None:
+def run_program(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+    """The same in this process, which it ends as a program."""
     is_read_again = any(env.get(name) != os.environ.get(name) for name in _READ_AGAIN)
     os.environ.clear()
     os.environ.update(env)
@@ -187,9 +188,9 @@ def _run(arguments: list[str], cwd: str, env: Mapping[str, str]) -> None:
             del sys.modules[name]
     if arguments[0] == "-m":
         sys.path[:0] = [cwd, *added]
-        sys.argv = arguments[1:]
+        sys.argv = [*arguments[1:]]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.path[:0] = [str(Path(arguments[0]).resolve().parent), *added]
-        sys.argv = arguments
+        sys.argv = [*arguments]
         runpy.run_path(arguments[0], run_name="__main__")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +13,6 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
-from idiomtune import cli
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.encoder.build import build_encoder
@@ -196,44 +192,6 @@ def evaluation(options: list[str]) -> None:
     """`idiomtune evaluate`."""
     config = composed("evaluate", *options)
     score_model(check(EvaluateSettings, config))
-
-
-_COLLECTIVES = (
-    *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "barrier", "broadcast"),
-    *("broadcast_object_list", "reduce_scatter_tensor"),
-)
-
-
-def lost_run(folder: str, options: list[str], *, go_on: bool, lost: list[int], counted: str) -> None:
-    """A run, or its continuation, that ends as a program does, of which a process may be killed.
-
-    Args:
-        lost: process and collective operation, counted from 1, at which that process is killed.
-        counted: a file for the number of these operations.
-    """
-    passed = 0
-
-    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def collective(*arguments: Any, **named: Any) -> Any:
-            nonlocal passed
-            passed += 1
-            if lost == [int(os.environ["RANK"]), passed]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **named)
-
-        return collective
-
-    for name in _COLLECTIVES:
-        setattr(torch.distributed, name, watched(getattr(torch.distributed, name)))
-    patch.object(cli, "_AFTER_THE_FIRST", 0).start()
-    try:
-        whole_run(folder, options, go_on=go_on)
-    except Exception as error:
-        sys.stderr.flush()
-        os._exit(cli.report_error(error))
-    if os.environ["RANK"] == "0":
-        Path(counted).write_text(str(passed), encoding="utf-8")
 
 
 def _stop_in(step: int) -> None:

@@ -1,11 +1,16 @@
-"""A share of `python -m tools.faults`: operations that fail, files that are damaged."""
+"""File operations that fail, and damaged files: one message, nothing half-written, the same in the end.
+
+A few of each program's operations and of each file's damages; `make faults` tries all of them, in hours.
+"""
 
 from __future__ import annotations
 
 import errno
-import math
+import json
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,77 +20,167 @@ from idiomtune.config.words import overrides_of
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
-from tools import faults
-from tools.faults import CASES, DAMAGED, Counts
-from tools.harmed import Harm
+from idiomtune.io.runs import checkpoints, verify
+from tests.faults import ERRORS, NO_FAULT, Fault, Outcome, started
+from tests.tiny_runs import assert_same_run, files_of, train
 
 pytestmark = pytest.mark.slow
 
-# Program → every how many of its operations one fails, and the first that does.
-SHARE = {"train": (400, 250), "learn": (100, 60)}
+# The first that is tried, and every how many.
+FIRST, EVERY = (1, 1) if os.environ.get("ALL_FAULTS") else (None, None)
+REPORT = ["idiomtune", "report", "run", "output=out"]
 
 
-@pytest.fixture
-def counts() -> Counts:
-    return Counts(deadline=math.inf)
+@pytest.fixture(scope="module")
+def short(options: list[str]) -> list[str]:
+    """Two steps, scored and saved once."""
+    return [*options, "trainer.max_steps=2", "eval.every=2"]
 
 
-def assert_harmed(counts: Counts, name: str, *kinds: str) -> None:
-    assert not counts.failures, counts.failures
-    assert sum(counts.outcomes[name][kind] for kind in kinds), counts.table()
+@pytest.fixture(scope="module")
+def finished(short: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run."""
+    folder = tmp_path_factory.mktemp("finished")
+    train(folder / "run", short)
+    return folder
 
 
-@pytest.mark.parametrize("name", SHARE)
-def test_operations_that_fail(name: str, tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
-    every, offset = SHARE[name]
-    faults.fail_each(CASES[name](tmp_path / name, tiny_path), counts, every=every, offset=offset)
-    assert_harmed(counts, name, "refused", "absorbed", "absorbed, and said")
+def assert_one_message(ended: Outcome) -> None:
+    messages = re.findall(r"^(?:error|interrupted)\b.*", ended.output, re.MULTILINE)
+    assert len(messages) == 1, ended.output[-1500:]
+    assert not re.search(r"Traceback \(most recent|unexpected", ended.output), ended.output[-1500:]
 
 
-def test_damaged_run(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
-    """What is read of it: the best model for a report, what is resumed, and scored."""
-    case = DAMAGED["run, reported"](tmp_path / "run", tiny_path)
-    faults.damage_each(case, counts, every=23, offset=4)
-    assert_harmed(counts, case.name, "refused", "the same, reported", "another result, reported")
-    assert not counts.outcomes[case.name][faults.QUIET]
-    case.fresh()
-    (case.work / "run" / "metrics.jsonl").unlink()
-    assert "metrics.jsonl is missing" in case.start(case.command, Harm())[0].output
-    # The same run, whose best model and baseline are damaged.
-    case.fresh()
-    best, baseline = case.work / "run" / "best" / "model.safetensors", case.work / "run" / "baseline.json"
-    faults.DAMAGES["flipped in the middle"](best)
+def assert_nothing_half_written(folder: Path) -> None:
+    for path in folder.rglob("*.json"):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            json.loads(path.read_bytes())
+    assert all(verify(path) is None for path in checkpoints(folder / "run"))
+
+
+def assert_same(whole: Path, again: Path) -> None:
+    assert_same_run(whole / "run", again / "run")
+    assert {path.name for path in files_of(whole)} == {path.name for path in files_of(again)}
+    if (whole / "out").exists():
+        assert (whole / "out" / "table.md").read_bytes() == (again / "out" / "table.md").read_bytes()
+
+
+@pytest.mark.parametrize(("program", "first", "every"), [("train", 120, 200), ("report", 20, 40)])
+def test_operations_that_fail(
+    program: str, first: int, every: int, tmp_path: Path, short: list[str], finished: Path
+) -> None:
+    """Each with one of the errors in turn; an opening for reading with EIO."""
+    words = ["train", *short, "run_dir=run"] if program == "train" else REPORT
+    work, whole = tmp_path / "work", tmp_path / "whole"
+
+    def start(words: list[str], fault: Fault, *, anew: bool = True) -> Outcome:
+        if anew:
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.copytree(finished, work, ignore=shutil.ignore_patterns(*["run"] * (program == "train")))
+        return started(words, work, fault)
+
+    alone = start(words, Fault(how="EIO"))
+    assert alone.status == 0, alone.output
+    shutil.copytree(work, whole)
+    for number, at in enumerate(range(FIRST or first, len(alone.points) + 1, EVERY or every)):
+        how = "EIO" if alone.points[at - 1] == "read" else ERRORS[number % len(ERRORS)]
+        ended = start(words, Fault(at, how=how))
+        if ended.status == 0:  # it can do without, or says what it left out
+            is_said = re.search(r"rror|damaged|No space|memory", ended.output)
+            assert is_said or files_of(whole) == files_of(work), (at, ended.output)
+            continue
+        assert_one_message(ended)
+        assert_nothing_half_written(work)
+        has_begun = program == "train" and (work / "run" / "run.json").exists()
+        again = start(["train", "resume=run"] if has_begun else words, NO_FAULT, anew=False)
+        assert again.status == 0, (at, how, again.output)
+        assert_same(whole, work)
+
+
+def flip(path: Path, at: float) -> None:
+    content = bytearray(path.read_bytes() or b" ")
+    content[int(at * (len(content) - 1))] ^= 4
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "flipped in the middle": lambda path: flip(path, 0.5),
+    "flipped at the end": lambda path: flip(path, 0.98),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "missing": Path.unlink,
+}
+
+
+def damages(folder: Path, first: int, every: int) -> list[tuple[Path, str]]:
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return [(file, kind) for file in files for kind in DAMAGES][(FIRST or first) - 1 :: EVERY or every]
+
+
+def test_a_report_of_a_damaged_run(finished: Path, tmp_path: Path) -> None:
+    """It names what it cannot read, or is the same."""
+    work = tmp_path / "work"
+    shutil.copytree(finished, work)
+    assert started(REPORT, work).status == 0
+    whole = (work / "out" / "table.md").read_bytes()
+    read = [
+        (file, kind)
+        for file, kind in damages(finished / "run", 3, 16)
+        if file.parts[0] in ("run.json", "scores.json", "metrics.jsonl", "baseline.json", "config.yaml")
+    ]
+    for file, kind in [*read, (Path("metrics.jsonl"), "missing")]:
+        shutil.rmtree(work)
+        shutil.copytree(finished, work)
+        DAMAGES[kind](work / "run" / file)
+        ended = started(REPORT, work)
+        is_named = file.name in ended.output
+        if ended.status:
+            assert_one_message(ended)
+        assert is_named or (work / "out" / "table.md").read_bytes() == whole, (file, kind, ended.output)
+    assert is_named
+
+
+def test_a_run_whose_best_model_or_baseline_is_damaged(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    best, baseline = tmp_path / "run" / "best" / "model.safetensors", tmp_path / "run" / "baseline.json"
+    flip(best, 0.5)
     with pytest.raises(UserError, match=r"best/model\.safetensors"):
-        overrides_of([f"model={case.work / 'run'}"], "train", "")
-    overrides_of([f"model={best.parent}"], "train", "")  # the user says so
+        overrides_of([f"model={tmp_path / 'run'}"], "train", "+experiment")
+    overrides_of([f"model={best.parent}"], "train", "+experiment")  # the user says so
     baseline.write_text(baseline.read_text().replace("0.", "0.9", 1))
-    ended, _ = case.start(["train", "resume=run"], Harm())
+    ended = started(["train", "resume=run"], tmp_path)
     assert ended.status == 0, ended.output
     assert "baseline.json" in ended.output
-    overrides_of([f"model={case.work / 'run'}"], "train", "")
+    overrides_of([f"model={tmp_path / 'run'}"], "train", "+experiment")
 
 
-def test_damaged_models(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
-    copy = shutil.copytree(tiny_path, tmp_path / "model")
-    faults.damage_one_model(copy, tmp_path / "copy", counts, every=9, offset=3)
-    assert_harmed(counts, faults.MODELS, "refused")
+def test_damaged_models(tmp_path: Path, tiny_path: Path) -> None:
+    """Refused with the file's name, or read as before; a flipped bit of a weight is a number like others."""
+
+    def embeddings(folder: Path) -> bytes | str:
+        try:
+            encoder = Encoder.from_pretrained(folder, device="cpu")
+        except UserError as error:
+            return str(error)
+        return b"".join(encoder.encode(["they tie the cat", "nothing at all"], convert_to_numpy=True))
+
+    whole, copy, messages = embeddings(tiny_path), tmp_path / "copy", []
+    for file, kind in damages(tiny_path, 3, 7):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(tiny_path, copy)
+        DAMAGES[kind](copy / file)
+        if isinstance(found := embeddings(copy), str):
+            messages.append(found)
+            assert file.name in found or str(copy) in found, (file, kind)
+        else:
+            assert found == whole or (file.suffix == ".safetensors" and "flipped" in kind), (file, kind)
+    assert messages
+    shutil.rmtree(copy)
+    shutil.copytree(tiny_path, copy)
     (copy / "modules.json").unlink()  # transformers' own files alone would give other embeddings
     for path in (copy, tmp_path / ("a" * 300)):
         with pytest.raises(UserError, match=r"modules\.json"):
             Encoder.from_pretrained(path, device="cpu")
-
-
-def test_a_full_disk_in_the_middle_of_a_checkpoint_leaves_the_last_one_and_says_what_is_needed(
-    tmp_path: Path, tiny_path: Path
-) -> None:
-    case = CASES["resume"](tmp_path / "resume", tiny_path)
-    case.fresh()
-    harm = Harm(at="write run/.step_2/optimizer.safetensors", how="raise", error="ENOSPC")
-    ended, _ = case.start(case.command, harm)
-    assert ended.status == 2
-    for part in ("run/step_2", "No space left on device", "3 MiB", "run/step_1"):
-        assert part in ended.output
-    assert [path.name for path in (case.work / "run").glob("*step_*")] == ["step_1"]
 
 
 def test_failures_of_disk_and_memory_are_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:

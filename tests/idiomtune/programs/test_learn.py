@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,9 +35,8 @@ from idiomtune.programs import learn as recipe
 from idiomtune.programs.learn import find_sentences, learn, targets, unmarked_requests
 from idiomtune.requests import Request
 from idiomtune.training import loop
+from tests.faults import Fault, Outcome, started
 from tests.own_data import write
-from tests.programs import ROOT
-from tests.programs import run as run_program
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import at_loss, composed, die, terminate
 
@@ -322,23 +320,17 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(
     ]
     options += ["model.glossary_gate=false", f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
 
-    def start(output: str, at: int | None = None) -> int:
-        """The status of a start that is killed at an operation on files of that number."""
-        harm = {
-            "watch": [str(tmp_path / name) for name in (output, f".{output}")],
-            "at": at,
-            "count": "points",
-        }
-        command = ["tools.harmed", json.dumps(harm), "idiomtune", "learn", *options, f"output={output}"]
-        return run_program(*command, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}).returncode
+    def start(output: str, at: int = 0) -> Outcome:
+        """A start that is killed at an operation on files, or a forward pass, of that number."""
+        return started(["idiomtune", "learn", *options, f"output={output}"], tmp_path, Fault(at))
 
-    assert start("whole") == 0
-    num_operations = len((tmp_path / "points").read_text().splitlines())
-    for part in (0.5, 0.1, 0.2):  # the later ones are of what the earlier left to do
-        assert start("cut", int(part * num_operations)) == -signal.SIGKILL
+    whole = start("whole")
+    assert whole.status == 0, whole.output
+    for part in (0.5, 0.1):  # the later one is of what the earlier left to do
+        assert start("cut", int(part * len(whole.points))).killed
         if (tmp_path / "cut").exists():  # if at all, complete
             assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
-    assert start("cut") == 0
+    assert start("cut").status == 0
     assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
     assert not list(tmp_path.glob(".*"))
 

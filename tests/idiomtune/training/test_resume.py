@@ -29,7 +29,7 @@ from idiomtune.training.resume import (
     saved_config,
     saved_record,
 )
-from tests.attempts import Attempt, How, Outcome, attempted
+from tests.faults import NO_FAULT, Fault, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
 from tests.tiny_runs import (
@@ -148,18 +148,18 @@ def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_options = [*options, "eval.every=2"]
-    outcome = attempted(Attempt(str(folder), run_options))
+    outcome = attempted(folder, run_options)
     assert outcome.status == 0, outcome.output
     assert set(outcome.points) == {part for what, _, then, _ in CUT for part in (what, then)}
     return folder, run_options, outcome.points
 
 
-def go_on(whole: Whole, folder: Path, **rest: Any) -> Outcome:
+def go_on(whole: Whole, folder: Path, fault: Fault = NO_FAULT) -> Outcome:
     """Start it again as a user does; checks that it goes on from the newest checkpoint there is."""
     if not (folder / "run.json").exists():
-        return attempted(Attempt(str(folder), whole[1], **rest))
+        return attempted(folder, whole[1], fault)
     saved = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
-    outcome = attempted(Attempt(str(folder), resume=True, **rest))
+    outcome = attempted(folder, None, fault)
     if outcome.status == 0 or "training" in outcome.points:
         assert (f"resuming from {folder}/step_{saved}" if saved else "from step 0") in outcome.output
     assert "cannot resume from" not in outcome.output  # what is there under its name is whole
@@ -168,11 +168,10 @@ def go_on(whole: Whole, folder: Path, **rest: Any) -> Outcome:
 
 # A part of the run in which it is ended, and how; then a later one, of the run that goes on, and how.
 CUT: list[tuple[str, How, str, How]] = [
-    ("record", "torn", "report", "kill"),
+    ("record", "torn", "saving", "full"),
     ("baseline", "kill", "metrics", "full"),
     ("training", "kill", "saving", "torn"),
-    ("saving", "torn", "re-scoring", "kill"),
-    ("saving", "kill", "best", "full"),
+    ("saving", "kill", "re-scoring", "kill"),
     ("metrics", "torn", "scoring", "kill"),
     ("best", "kill", "pruning", "kill"),
     ("report", "torn", "report", "full"),
@@ -188,12 +187,11 @@ def test_killed_anywhere_torn_or_out_of_space(
     first = draw.choice([n for n, name in enumerate(points, 1) if name == what and then in points[n:]])
     second = draw.randint(1, points[first:].count(then))  # the resumed run passes at least these
     history = f"{how} at point {first}, resumed and {again} at {then} {second}"
-    number = points[:first].count(what)
-    killed = attempted(Attempt(str(folder), options, what=what, at=number, how=how))
+    killed = attempted(folder, options, Fault(points[:first].count(what), what, how))
     assert killed.killed, history
     assert how != "kill" or killed.points == points[:first], history
     assert all(verify(path) is None for path in checkpoints(folder)), history
-    ended = go_on(whole, folder, what=then, at=second, how=again)
+    ended = go_on(whole, folder, Fault(second, then, again))
     assert (ended.status == 2) if again == "full" else ended.killed, (history, ended.output)
     if again == "full":
         newest = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)

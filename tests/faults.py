@@ -1,8 +1,7 @@
-"""Runs of a tiny model that are cut short where a test says: by SIGKILL, or by a disk that is full.
+"""Programs that are cut short, or fail, at one of their file operations: forks of the tests' process.
 
-Each is a fork of the tests' process, which does the real `train`. What the child does in its run folder,
-and each forward pass, is a numbered point at which it can be ended; the same attempt passes the same points
-in the same order.
+What the child makes, opens, renames and removes in a folder, and each forward pass of a run, is a numbered
+point; the same start passes the same points in the same order.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ import resource
 import signal
 import sys
 import traceback
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
 from tests import forks
+from tests.programs import ROOT, program_env
 
-POINT = "\x01"  # before a line that names a point; all other lines are the run's own
-_WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
+POINT = "\x01"  # before a line that names a point; all other lines are the program's own
+_WHAT = {  # the first part of a path in a run folder, without its dots → what is being done there
     "best": "best",
     "best_old": "best",
     "run.json": "record",
@@ -32,28 +33,27 @@ _WHAT = {  # the first part of a path in the run folder, without its dots → wh
     "plots": "report",
 }
 
-How = Literal["kill", "torn", "full"]
+How = Literal["kill", "torn", "full", "EIO", "ENOSPC", "MemoryError"]
+ERRORS: tuple[How, ...] = ("EIO", "ENOSPC", "MemoryError")
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One start of a run.
+class Fault:
+    """What happens to a program, and when.
 
     Attributes:
-        folder: the run folder.
-        options: of a new run; of a resumed one, what is given beside `resume=`.
-        resume: go on with the run in the folder.
-        at: the point at which something happens, counted from 1; of those named `what`, if that is given.
+        at: the point, counted from 1; of those named `what`, if that is given; 0 = none.
         how: `kill` is SIGKILL at the point; `torn` ends the process a few bytes into what it writes next;
-            `full` fills the disk: no file can grow and no folder be made from then on.
+            `full` fills the disk: no file can grow and no folder be made from then on; by `ERRORS` the
+            operation fails (opening a file for reading is a point then, too).
     """
 
-    folder: str
-    options: list[str] = field(default_factory=list)
-    resume: bool = False
-    at: int | None = None
-    what: str | None = None
+    at: int = 0
+    what: str = ""
     how: How = "kill"
+
+
+NO_FAULT = Fault()
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,29 @@ class Outcome:
     output: str
 
 
-def attempted(attempt: Attempt) -> Outcome:
-    """Run it in a child, which may be killed."""
+def started(words: Sequence[str], folder: Path, fault: Fault = NO_FAULT) -> Outcome:
+    """`python -m <words>`, in a folder whose operations are points."""
+    env = program_env({"PYTHONPATH": str(ROOT)})
+    return _ended(folder, fault, lambda: forks.run_program(["-m", *words], str(folder), env))
+
+
+def attempted(folder: Path, options: list[str] | None, fault: Fault = NO_FAULT) -> Outcome:
+    """A new run in a folder, or, without options, one that goes on; with its last screen and figures."""
     from tests.tiny_runs import composed
 
-    composed("train", *attempt.options)  # kept here, so that it is there in the children
+    composed("train", *(options or []))  # kept here, so that it is there in the children
     with patch.object(forks, "in_child", forks.in_whole_child):
-        child = forks.Child(lambda: sys.exit(_run(attempt)))
+        return _ended(folder, fault, lambda: sys.exit(_train(folder, options, fault)))
+
+
+def _ended(folder: Path, fault: Fault, work: Callable[[], object]) -> Outcome:
+    def watched() -> None:
+        Points(folder, fault).watch()
+        work()
+
+    child = forks.Child(watched)
     status = child.wait(500)
-    lines = child.said()[1].splitlines()
+    lines = "".join(child.said()).splitlines()
     return Outcome(
         killed=status in (-signal.SIGKILL, -signal.SIGXFSZ),
         status=status,
@@ -86,23 +100,22 @@ def attempted(attempt: Attempt) -> Outcome:
 # -------------------------------------------------------------------- in the child
 
 
-def _run(attempt: Attempt) -> int:
+def _train(folder: Path, options: list[str] | None, fault: Fault) -> int:
     import logging
 
     from idiomtune.errors import UserError
     from tests.tiny_runs import resume, train
 
     patch("idiomtune.reports.screens.show_finished_run").start()
-    if attempt.what != "report":
+    if fault.what != "report":
         for figure in ("learning_curve", "gains_chart", "sentence_maps"):
             patch(f"idiomtune.reports.plots.{figure}", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    Points(attempt).watch()
     try:
-        if attempt.resume:
-            resume(Path(attempt.folder), *attempt.options, draws=True)
+        if options is None:
+            resume(folder, draws=True)
         else:
-            train(Path(attempt.folder), attempt.options, draws=True)
+            train(folder, options, draws=True)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -120,13 +133,11 @@ def _sketch(*arguments: Any) -> None:
 
 
 class Points:
-    """Numbers what the process passes, says so among its errors, and lets happen there what it should."""
+    """Numbers what the process passes, says so among its errors, and lets happen there what should."""
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
-        self._folder = Path(attempt.folder)
-        self._passed = 0
-        self._is_full = False
+    def __init__(self, folder: Path, fault: Fault) -> None:
+        self._folder, self._fault = folder, fault
+        self._passed, self._is_full = 0, False
         self._removing = Path()
         self._scoring = "scoring"
 
@@ -154,43 +165,45 @@ class Points:
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "shutil.rmtree":
             self._removing = Path(os.fsdecode(arguments[0]))
-        elif event == "open":
-            path, _, flags = arguments
-            if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-                self._touch(path)
+        elif event == "open" and isinstance(arguments[0], str | bytes):
+            is_read = not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if not is_read or self._fault.how in ERRORS:
+                self._touch(arguments[0], "read" if is_read else "saving")
         elif event in ("os.mkdir", "os.link"):
             self._touch(arguments[event == "os.link"], makes=True)
         elif event in ("os.rename", "os.truncate"):
             self._touch(arguments[0])
         elif event in ("os.remove", "os.rmdir"):
             inside = arguments[1] != -1  # a name relative to a folder that shutil.rmtree has open
-            self._touch(self._removing if inside else arguments[0], removes=True)
+            self._touch(self._removing if inside else arguments[0], "pruning")
 
-    def _touch(self, name: Any, *, makes: bool = False, removes: bool = False) -> None:
-        path = Path(os.fsdecode(name))
+    def _touch(self, name: Any, does: str = "saving", *, makes: bool = False) -> None:
+        path = Path(os.fsdecode(name)).absolute()
         if not path.is_relative_to(self._folder) or path == self._folder:
             return
-        top = path.relative_to(self._folder).parts[0].removesuffix(".partial")
-        what = _WHAT.get(top.lstrip("."), "record")
-        if "step_" in top:
-            what = "pruning" if removes else "saving"
-        self._reach(what, path)
+        top = path.relative_to(self._folder).parts[0].removesuffix(".partial").lstrip(".")
+        self._reach(does if "step_" in top or does == "read" else _WHAT.get(top, "record"), path)
         if self._is_full and makes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def _reach(self, what: str, path: Path | None = None) -> None:
         os.write(2, f"{POINT}{what}\n".encode())
-        self._passed += self._attempt.what in (None, what)
-        if self._passed != self._attempt.at or self._attempt.what not in (None, what):
+        is_asked_for = self._fault.what in ("", what)
+        self._passed += is_asked_for
+        if self._passed != self._fault.at or not is_asked_for:
             return
-        if self._attempt.how == "kill":
+        how = self._fault.how
+        if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how in ERRORS:
+            number = getattr(errno, how, 0)
+            raise OSError(number, os.strerror(number), str(path)) if number else MemoryError
         # Where a file would pass this size, the part up to it is written. What happens then Python has set
         # to an error; without that the signal ends the process.
         grows = path is not None and path.name == "metrics.jsonl" and path.exists()
         size = 10 + (path.stat().st_size if path is not None and grows else 0)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        if self._attempt.how == "torn":
+        if how == "torn":
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        self._is_full = self._attempt.how == "full"
+        self._is_full = how == "full"
