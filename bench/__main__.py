@@ -20,20 +20,14 @@ from typing import Any, get_args
 
 import torch
 
-from bench.cases import Case, Way, quick_cases, usual_cases
-from bench.curve import curve
-from bench.curve_ways import Recipe
-from bench.measure import STEP_ENDED, TURNS, Measured, Time
+from bench.cases import ALL, Case, Way, quick_cases, usual_cases
+from bench.measure import ROOT, STEP_ENDED, TURNS, Measured, Time
 from bench.report import RECORDED, compare, disagreements, ratios, read_recorded, record, table
 from bench.start import start_ratios
-from bench.workload import ROOT, TASKS, Precision, Workload, real_data, usual_precisions
+from bench.workload import TASKS, Precision, Workload, real_data, usual_precisions
 from idiomtune.encoder.device import has_bf16_instructions
 
-MODULES: dict[Way, str] = {
-    "ours": "ours",
-    "sentence_transformers": "library",
-    "predecessor": "predecessor",
-}
+MODULES: dict[Way, str] = {way: way for way in ALL} | {"sentence_transformers": "library"}
 DEFAULT_BATCH_SIZES = [32, 128]
 SAMPLE_BATCH_SIZES = [8]  # the sample has 24 tuples
 
@@ -44,12 +38,13 @@ def main(arguments: Sequence[str] | None = None, recorded: Path = RECORDED) -> i
     options = parser.parse_args(arguments)
     if options.way is not None:  # one run, in this process
         workload = Workload(**json.loads(options.workload))
-        if workload.threads is not None:
-            torch.set_num_threads(workload.threads)
-        print(json.dumps(asdict(run_here(options.way, workload))))
+        # Only this way is imported: what others import is memory that it would not hold.
+        print(json.dumps(asdict(import_module(f"bench.{MODULES[options.way]}").run(workload))))
         return 0
     data = options.data or real_data() or "sample"
     if options.curve:
+        from bench.curve import Recipe, curve  # with all ways, which no other way's memory may hold
+
         precision = options.precision[0] if options.precision else "fp32"
         folds = options.fold or [None] * len(options.seeds)
         if len(folds) != len(options.seeds):
@@ -58,27 +53,17 @@ def main(arguments: Sequence[str] | None = None, recorded: Path = RECORDED) -> i
             Recipe(seed, data, options.model, precision, fold, options.epochs, options=options.ours)
             for seed, fold in zip(options.seeds, folds, strict=True)
         ]
-        # The predecessor's tuples are of the split train, not of a fold.
-        ways = [way for way in MODULES if not options.fold or way != "predecessor"]
-        return curve(recipes, options.output, ways)
+        return curve(recipes, options.output)
     if options.steps < 2:
         parser.error("--steps: 2 or more, because the first is not timed")
     sizes = options.batch_size or (SAMPLE_BATCH_SIZES if data == "sample" else DEFAULT_BATCH_SIZES)
     workload = Workload(
-        data,
-        options.model,
-        steps=options.steps,
-        batch_size=sizes[0],
-        dropout=options.dropout,
-        threads=options.threads,
+        data, options.model, steps=options.steps, batch_size=sizes[0], dropout=options.dropout
     )
     precisions = options.precision or usual_precisions()
-    is_quick = options.quick or options.record
-    cases = (
-        quick_cases(workload, precisions)
-        if is_quick
-        else usual_cases(workload, precisions, sizes, options.task)
-    )
+    cases = usual_cases(workload, precisions, sizes, options.task)
+    if options.quick or options.record:
+        cases = quick_cases(workload, precisions)
     rounds = options.pairs or (3 if options.record else 1 if options.quick else 2)
     values, problems = _measure(cases, rounds, options.output)
     if options.start:
@@ -101,40 +86,26 @@ def main(arguments: Sequence[str] | None = None, recorded: Path = RECORDED) -> i
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="only the main ratios; status 1 if one is worse than recorded"
-    )
-    parser.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
-    parser.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
-    parser.add_argument("--fold", type=int, nargs="+", help="of --curve: of four folds one for each seed")
-    parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
-    parser.add_argument("--ours", nargs="+", default=[], help="of --curve: options of our run, as a=b")
-    parser.add_argument("--pairs", type=int, help="times that each way runs (2; --quick 1, --record 3)")
-    parser.add_argument("--steps", type=int, default=Workload.steps, help="optimizer steps, 2 or more")
-    parser.add_argument("--batch-size", type=int, nargs="+", help="tuples a step (32 128; on the sample 8)")
-    parser.add_argument(
-        "--precision", nargs="+", choices=get_args(Precision), help="default: those of the processor"
-    )
-    parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
-    parser.add_argument("--task", nargs="+", default=TASKS, choices=TASKS, help="default: all")
-    parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
-    parser.add_argument(
-        "--dropout",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="train with the model's dropout, as by default; losses can be compared without it alone",
-    )
-    parser.add_argument(
-        "--start",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="measure the wait before the first step too",
-    )
-    parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
-    parser.add_argument("--output", type=Path, default=ROOT / "checkpoints" / "bench", help="a folder")
-    parser.add_argument("--way", choices=MODULES, help=argparse.SUPPRESS)
-    parser.add_argument("--workload", help=argparse.SUPPRESS)
+    add, switch = parser.add_argument, argparse.BooleanOptionalAction
+    add("--quick", action="store_true", help="only the main ratios; status 1 if one is worse than recorded")
+    add("--record", action="store_true", help="the same ratios, three times, to be kept")
+    add("--curve", action="store_true", help="score by time, whole trainings; much longer")
+    add("--seeds", type=int, nargs="+", default=[42], help="of --curve")
+    add("--fold", type=int, nargs="+", help="of --curve: of four folds one for each seed")
+    add("--epochs", type=int, help="of --curve, instead of those of each recipe")
+    add("--ours", nargs="+", default=[], help="of --curve: options of our run, as a=b")
+    add("--pairs", type=int, help="times that each way runs (2; --quick 1, --record 3)")
+    add("--steps", type=int, default=Workload.steps, help="optimizer steps, 2 or more")
+    add("--batch-size", type=int, nargs="+", help="tuples a step (32 128; on the sample 8)")
+    add("--precision", nargs="+", choices=get_args(Precision), help="default: those of the processor")
+    add("--data", help="sample, or a folder; default: the real data if found, else sample")
+    add("--task", nargs="+", default=TASKS, choices=TASKS, help="default: all")
+    add("--model", help="a model folder; default: the packaged MiniLM")
+    add("--dropout", action=switch, default=True, help="without, losses can be compared")
+    add("--start", action=switch, default=True, help="measure the wait before the first step too")
+    add("--output", type=Path, default=ROOT / "checkpoints" / "bench", help="a folder")
+    add("--way", choices=MODULES, help=argparse.SUPPRESS)
+    add("--workload", help=argparse.SUPPRESS)
     return parser
 
 
@@ -145,25 +116,18 @@ def _measure(cases: Sequence[Case], rounds: int, output: Path) -> tuple[dict[str
     output.mkdir(parents=True, exist_ok=True)
     for case in cases:
         runs: dict[Way, list[Measured]] = {way: [] for way in case.ways}
-        with tempfile.TemporaryDirectory() as folder:
-            workload = case.prepare(case.workload, Path(folder))
-            for number in range(rounds if case.is_repeated else 1):
-                print(f"{case.name}, round {number + 1} …", file=sys.stderr, flush=True)
-                for way, run in zip(case.ways, run_in_turn(case.ways, workload), strict=True):
-                    runs[way].append(run)
+        for number in range(rounds if case.is_repeated else 1):
+            print(f"{case.name}, round {number + 1} …", file=sys.stderr, flush=True)
+            for way, run in zip(case.ways, run_in_turn(case.ways, case.workload), strict=True):
+                runs[way].append(run)
         print(f"\n{case.name}\n{table(runs)}", flush=True)
         for way in case.ways[1:]:
             for mine, theirs in zip(runs["ours"], runs[way], strict=True):
-                problems += [f"{case.name}, {way}: {p}" for p in disagreements(mine, theirs, workload)]
+                problems += [f"{case.name}, {way}: {p}" for p in disagreements(mine, theirs, case.workload)]
         values |= ratios(case, runs)
-        results.append(
-            {
-                "name": case.name,
-                "workload": asdict(case.workload),
-                "runs": {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()},
-                "ratios": ratios(case, runs),
-            }
-        )
+        measured = {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()}
+        facts = {"name": case.name, "workload": asdict(case.workload)}
+        results.append({**facts, "runs": measured, "ratios": ratios(case, runs)})
         whole = {"machine": _machine(), "cases": results}
         (output / "bench.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
     print("\n".join(f"NOT THE SAME: {problem}" for problem in problems))
@@ -186,12 +150,6 @@ def _machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
     }
-
-
-def run_here(way: Way, workload: Workload) -> Measured:
-    """In this process. Only this way is imported: what others import is memory that it would not hold."""
-    measured: Measured = import_module(f"bench.{MODULES[way]}").run(workload)
-    return measured
 
 
 def run_in_turn(ways: Sequence[Way], workload: Workload) -> list[Measured]:

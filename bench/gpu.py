@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import io
 import json
 import signal
 import statistics
@@ -19,25 +18,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer, BertConfig, Qwen3Config
 
 import idiomtune as it
 from bench import library, ours
-from bench.measure import useful_operations
-from bench.workload import ROOT, Precision, Workload, batches
+from bench.measure import ROOT
+from bench.workload import Precision, Workload
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import package_versions
-from idiomtune.io.hub import first_line
 
 PAGE = ROOT / "docs" / "results" / "gpu.md"
-_TRAINED = 3  # times the operations of a forward pass
 Rows = Iterator[tuple[str, str]]
 
 
@@ -52,7 +49,6 @@ class Bench:
     def __init__(self, device: str, folder: Path, *, tiny: bool) -> None:
         self.device, self.tiny, self._folder = device, tiny, folder
         self._steps = 4 if tiny else 20
-        self._rates: dict[torch.dtype, float] = {}
 
     def sections(self) -> dict[str, Callable[[], Rows]]:
         """Title → its rows."""
@@ -62,21 +58,16 @@ class Bench:
             "training steps": self.steps,
             "batches of 1,024 pairs": self.large_batches,
             "the largest batch": self.largest_batch,
-            "attention and compilation": self.attention,
             "resumed after an interruption": self.resumed,
             "scoring": self.scoring,
         }
 
     def machine(self) -> Rows:
-        """The card, and the rate of its matrix products."""
         is_cuda = self.device.startswith("cuda")
         yield "device", torch.cuda.get_device_name() if is_cuda else self.device
         if is_cuda:
             yield "memory", f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.0f} GiB"
         yield "packages", ", ".join(f"{name} {version}" for name, version in package_versions().items())
-        for dtype in (torch.float32, torch.bfloat16):
-            self._rates[dtype] = self._matmul_rate(dtype)
-            yield f"matrix products, {dtype}", f"{self._rates[dtype] / 1e12:.2f} TFLOP/s"
 
     def parity(self) -> Rows:
         """Losses, scores and embeddings of the packaged MiniLM."""
@@ -84,9 +75,10 @@ class Bench:
         devices = [dataclasses.replace(work, device=device) for device in ("cpu", self.device)]
         losses = [ours.run(work).losses for work in devices]
         scores = [ours.run(dataclasses.replace(work, task="scorecard")).scores for work in devices]
-        yield "losses of 3 steps, fp32", f"{_largest(losses[0], losses[1]):.1e} apart at most"
-        differences = _largest([scores[0][key] for key in scores[0]], [scores[1][key] for key in scores[0]])
-        yield f"{len(scores[0])} scores, fp32", f"{differences:.1e} apart at most"
+        apart = max(abs(a - b) for a, b in zip(*losses, strict=True))
+        yield "losses of 3 steps, fp32", f"{apart:.1e} apart at most"
+        apart = max(abs(value - scores[1][key]) for key, value in scores[0].items())
+        yield f"{len(scores[0])} scores, fp32", f"{apart:.1e} apart at most"
         texts = self._texts(64)
         rows = [it.Encoder("minilm", device=d).encode(texts).cpu() for d in ("cpu", self.device)]
         yield f"{len(texts)} embeddings, fp32", f"{(rows[0] - rows[1]).abs().max():.1e} apart at most"
@@ -99,12 +91,8 @@ class Bench:
                 self._reset_memory()
                 run = way.run(self._workload(path, "bf16"))
                 times[way.__name__] = statistics.median(step.wall for step in run.times)
-                seconds, title = times[way.__name__], way.__name__.removeprefix("bench.")
-                share = self._operations(path) / seconds / self._rates[torch.bfloat16]
-                yield (
-                    f"{name}, {title}",
-                    f"{seconds:.3f} s a step, {share:.0%} of matrix products, {self._peak_memory()}",
-                )
+                title = f"{name}, {way.__name__.removeprefix('bench.')}"
+                yield title, f"{times[way.__name__]:.3f} s a step, {self._peak_memory()}"
             first, second = times.values()
             yield f"{name}, ours against the library", f"{second / first:.2f} times as fast"
 
@@ -129,35 +117,6 @@ class Bench:
             limit = " or more: larger ones were not tried" if size > last else ""
             yield name, f"{size // 2:,} pairs{limit}, {self._peak_memory()}"
 
-    def attention(self) -> Rows:
-        """Forward and backward passes of 110M in bfloat16 by each kind of attention, and compiled."""
-        paths = dict(self._models())
-        texts = self._texts(8 if self.tiny else 128)
-        inputs = AutoTokenizer.from_pretrained(paths["110M"])(texts, padding=True, return_tensors="pt")
-        inputs = inputs.to(self.device)
-        for name, kind, is_compiled in (
-            ("eager", "eager", False),
-            ("sdpa", "sdpa", False),
-            ("sdpa, compiled", "sdpa", True),
-            ("flash_attention_2", "flash_attention_2", False),
-        ):
-            try:
-                options = {"attn_implementation": kind, "dtype": torch.bfloat16}
-                model = AutoModel.from_pretrained(paths["110M"], **options).to(self.device)
-                forward = torch.compile(model, dynamic=True) if is_compiled else model
-                seconds = [self._pass(forward, inputs) for _ in range(3 if self.tiny else 12)]
-            except (ImportError, ValueError, RuntimeError) as error:
-                yield name, f"not here: {first_line(error)[:120]}"
-                continue
-            yield name, f"{1000 * statistics.median(seconds[2:]):.1f} ms, the first {seconds[0]:.1f} s"
-
-    def _pass(self, forward: Any, inputs: Any) -> float:
-        self._wait()
-        start = time.perf_counter()
-        forward(**inputs).last_hidden_state.float().square().mean().backward()
-        self._wait()
-        return time.perf_counter() - start
-
     def _pairs(self, size: int, *, caching: bool, model: str | None = None) -> float:
         """Seconds of a short run on pairs, in a batch of this size."""
         self._reset_memory()
@@ -165,11 +124,8 @@ class Bench:
         rows = [{"anchor": texts[i], "positive": texts[i + size]} for i in range(size)]
         trainer = {"max_steps": 2, "batch_size": size, "gradient_caching": caching}
         start = time.monotonic()
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            redirect_stdout(io.StringIO()),
-            redirect_stderr(io.StringIO()),
-        ):
+        said = StringIO()
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(said), redirect_stderr(said):
             options: dict[str, Any] = {"trainer": trainer, "device": self.device, "run_dir": f"{folder}/run"}
             it.train(data=rows, val=rows[:8], model=model or "minilm", **options)
         return time.monotonic() - start
@@ -211,28 +167,16 @@ class Bench:
         )
         if not self.tiny:
             yield "22M", None
-        small = {
-            "num_hidden_layers": 2,
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_attention_heads": 4,
-        }
-        qwen = {
-            "hidden_size": 1024,
-            "intermediate_size": 3072,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-        }
-        configs = {
-            "110M": BertConfig(vocab_size=len(tokenizer), **(small if self.tiny else {})),
-            "0.6B": Qwen3Config(
-                vocab_size=len(tokenizer),
-                num_key_value_heads=2 if self.tiny else 8,
-                head_dim=16 if self.tiny else 128,
-                **(small if self.tiny else qwen),
-            ),
-        }
-        for name, config in configs.items():
+        names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+        small, bert, qwen = (
+            dict(zip(names, sizes, strict=True))
+            for sizes in ((2, 64, 128, 4), (12, 768, 3072, 12), (28, 1024, 3072, 16))
+        )
+        heads = {"num_key_value_heads": 2 if self.tiny else 8, "head_dim": 16 if self.tiny else 128}
+        for name, config in {
+            "110M": BertConfig(vocab_size=len(tokenizer), **(small if self.tiny else bert)),
+            "0.6B": Qwen3Config(vocab_size=len(tokenizer), **heads, **(small if self.tiny else qwen)),
+        }.items():
             path = self._folder / name
             if not path.exists():
                 AutoModel.from_config(config).save_pretrained(path)
@@ -243,34 +187,10 @@ class Bench:
         size = 8 if self.tiny else 32
         return Workload("sample", model, "tuples", self._steps, size, precision, device=self.device)
 
-    def _operations(self, path: str | None) -> float:
-        """Of a training step."""
-        work = self._workload(path, "bf16")
-        model = SentenceTransformer(resolve_model_path(work.settings().model.path), device="cpu")
-        step = batches(work)[0]
-        texts = [text for t in step for text in (t.query, t.positive, *t.negatives)]
-        return _TRAINED * useful_operations(model, texts)
-
     def _texts(self, number: int) -> list[str]:
         file = ROOT / "idiomtune" / "data" / "sample" / "idiolink" / "train" / "indexes.json"
         texts = [record["sentence"] for record in json.loads(file.read_text(encoding="utf-8"))]
         return [f"{i // len(texts)} {texts[i % len(texts)]}" for i in range(number)]
-
-    def _matmul_rate(self, dtype: torch.dtype) -> float:
-        size = 512 if self.tiny else 8192
-        a, b = (torch.randn(size, size, dtype=dtype, device=self.device) for _ in range(2))
-        best = float("inf")
-        for _ in range(8):
-            self._wait()
-            start = time.perf_counter()
-            a @ b
-            self._wait()
-            best = min(best, time.perf_counter() - start)
-        return 2 * size**3 / best
-
-    def _wait(self) -> None:
-        if self.device.startswith("cuda"):
-            torch.cuda.synchronize()
 
     def _reset_memory(self) -> None:
         gc.collect()
@@ -282,10 +202,6 @@ class Bench:
         if not self.device.startswith("cuda"):
             return "memory not measured"
         return f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB at most"
-
-
-def _largest(first: list[float], second: list[float]) -> float:
-    return max(abs(a - b) for a, b in zip(first, second, strict=True))
 
 
 def _num_lines(path: Path) -> int:
@@ -301,10 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help=f"the page ({PAGE.relative_to(ROOT)}, if not tiny)")
     options = parser.parse_args(arguments)
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        print(
-            "error: there is no CUDA device here: make gpu GPU='--device cpu --tiny' tries it",
-            file=sys.stderr,
-        )
+        print("error: no CUDA device here; make gpu GPU='--device cpu --tiny' tries it", file=sys.stderr)
         return 2
     start, has_failed, lines = time.monotonic(), False, []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""sentence-transformers' own way: its trainer (`MultipleNegativesRankingLoss`, `CoSENTLoss`), and `encode`.
+"""sentence-transformers' own way: its trainer with `MultipleNegativesRankingLoss`, and `encode`.
 
 The library trains by its defaults in all that decides speed (how texts are collated, padded and merged into
 forward passes); what decides the result is made the same as ours: the batches and their order, optimizer,
-schedule, clipping, precision. It has neither scorecard nor gate like ours: it embeds their texts.
+schedule, clipping, precision. It has no scorecard like ours: it embeds the same texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.base.sampler import DefaultBatchSampler
-from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
@@ -40,25 +40,17 @@ from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.reading import Prompts
 
 
-class _LoggedLoss:
+class _LoggedLoss(MultipleNegativesRankingLoss):
     """Keeps each step's loss, unrounded."""
 
     def __init__(self, model: SentenceTransformer, scale: float) -> None:
-        super().__init__(model, scale=scale)  # type: ignore[call-arg]
+        super().__init__(model, scale=scale)
         self.losses: list[float] = []
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
-        loss: Tensor = super().forward(sentence_features, labels)  # type: ignore[misc]
+        loss: Tensor = super().forward(sentence_features, labels)
         self.losses.append(loss.item())
         return loss
-
-
-class _RankingLoss(_LoggedLoss, MultipleNegativesRankingLoss):
-    pass
-
-
-class _CoSENTLoss(_LoggedLoss, CoSENTLoss):
-    pass
 
 
 class _StepEnds(TrainerCallback):  # type: ignore[misc]
@@ -92,20 +84,18 @@ def run(workload: Workload) -> Measured:
     model = SentenceTransformer(resolve_model_path(settings.model.path), device=workload.device)
     if not workload.is_training:
         start = Time.now()
-        model.encode(texts_of(workload), batch_size=32, show_progress_bar=False)
+        model.encode(_texts_of(workload), batch_size=32, show_progress_bar=False)
         return Measured([Time.now() - start])
     steps = batches(workload)
     if not workload.dropout:
         without_dropout(model)
-    kind = _CoSENTLoss if workload.task == "scored_pairs" else _RankingLoss
-    loss = kind(model, scale=1 / temperature(settings))
-    clock = Steps()
+    loss, clock = _LoggedLoss(model, scale=1 / temperature(settings)), Steps()
     assert settings.trainer.clip_norm is not None
     with tempfile.TemporaryDirectory() as folder:
         trainer = SentenceTransformerTrainer(
             model=model,
-            args=SentenceTransformerTrainingArguments(
-                output_dir=folder,
+            args=arguments(
+                folder,
                 max_steps=len(steps),
                 per_device_train_batch_size=workload.batch_size,
                 batch_sampler=_in_order([len(step) for step in steps]),
@@ -114,10 +104,6 @@ def run(workload: Workload) -> Measured:
                 use_cpu=workload.device == "cpu",
                 seed=settings.seed,
                 logging_strategy="no",
-                save_strategy="no",
-                report_to=[],
-                disable_tqdm=True,
-                dataloader_pin_memory=False,  # there is no device to copy to
             ),
             train_dataset=_dataset([texts for step in steps for texts in step]),
             loss=loss,
@@ -128,10 +114,15 @@ def run(workload: Workload) -> Measured:
     return Measured(clock.times, loss.losses)
 
 
-def texts_of(workload: Workload) -> list[str]:
-    """What the scorecard, or the fit of a gate, embeds: each different text once."""
-    if workload.task == "gate":
-        return list(dict.fromkeys(usage.sentence for usage in workload.usages()))
+def arguments(folder: str, **options: Any) -> SentenceTransformerTrainingArguments:
+    """The trainer's, without what it writes and shows."""
+    options |= {"save_strategy": "no", "report_to": [], "disable_tqdm": True}
+    options |= {"dataloader_pin_memory": False}  # there is no device to copy to
+    return SentenceTransformerTrainingArguments(output_dir=folder, **options)
+
+
+def _texts_of(workload: Workload) -> list[str]:
+    """What the scorecard embeds: each different text once."""
     _, val = splits(workload.settings())
     requests = [document_request(document) for document in val.documents]
     requests += [query_request(query, mode) for mode in MODES for query in val.queries]
@@ -139,11 +130,8 @@ def texts_of(workload: Workload) -> list[str]:
 
 
 def _dataset(tuples: list[Texts]) -> Dataset:
-    """Columns anchor, positive and a negative each; or anchor, positive and score."""
+    """Columns anchor, positive and a negative each."""
     columns = [[t.query for t in tuples], [t.positive for t in tuples]]
     columns += [list(column) for column in zip(*(t.negatives for t in tuples), strict=True)]
     names = ["anchor", "positive", *(f"negative_{i + 1}" for i in range(len(columns) - 2))]
-    named: dict[str, list[Any]] = dict(zip(names, columns, strict=True))
-    if tuples[0].score is not None:
-        named["score"] = [t.score for t in tuples]
-    return Dataset.from_dict(named)
+    return Dataset.from_dict(dict(zip(names, columns, strict=True)))

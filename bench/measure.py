@@ -1,4 +1,4 @@
-"""What is measured: elapsed and processor time, peak memory, useful work."""
+"""What is measured: elapsed and processor time, peak memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
-from sentence_transformers import SentenceTransformer
-from torch import nn
-
+ROOT = Path(__file__).resolve().parent.parent
 TURNS = "BENCH_TURNS"  # set where several ways take their steps in turn, each in a process of its own
 STEP_ENDED = "step"
 
@@ -83,25 +80,3 @@ def peak_memory() -> float:
     """The most memory that this process has held so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-def useful_operations(model: SentenceTransformer, texts: Iterable[str]) -> float:
-    """Floating-point operations of one forward pass over each distinct text, without padding.
-
-    For a text of T tokens 2 · P · T + 4 · L · T² · D, with P the weights of the linear layers (but
-    those of an unused pooler), L layers, D their width: matrix products alone, a multiplication and an
-    addition counted as two. Training costs three times that: the backward pass has a product for the
-    inputs' gradient and one for the weights'.
-    """
-    first: Any = model[0]
-    transformer = first.auto_model
-    weights = sum(
-        module.weight.numel()
-        for name, module in transformer.named_modules()
-        if isinstance(module, nn.Linear) and "pooler" not in name
-    )
-    depth, width = transformer.config.num_hidden_layers, transformer.config.hidden_size
-    distinct = list(dict.fromkeys(texts))
-    encoded = model.tokenizer(distinct, truncation=True, max_length=model.max_seq_length)
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    return float(sum(2 * weights * n + 4 * depth * n * n * width for n in lengths))

@@ -16,7 +16,6 @@ from idiomtune.declarations.score import read_scores
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
 from idiomtune.training.regularization import TrainedModel
@@ -49,16 +48,13 @@ class _TimedFolder(RunFolder):
 
 
 def run(workload: Workload) -> Measured:
-    """Train, score or fit a gate."""
+    """Train, or score."""
     settings = workload.settings()
     placement = choose_device(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
     if not workload.is_training:
-        start, scores = Time.now(), {}
-        if workload.task == "gate":
-            fit_gate(encoder, workload.usages())
-        else:
-            scores = dict(Suite(build_benchmarks(settings, ["idiolink"])[0]).run(encoder).scores)
+        start = Time.now()
+        scores = dict(Suite(build_benchmarks(settings, ["idiolink"])[0]).run(encoder).scores)
         return Measured([Time.now() - start], scores=scores)
     if not workload.dropout:
         without_dropout(encoder.model)

@@ -18,7 +18,6 @@ _ENOUGH = 3  # measurements, for a verdict
 # Without dropout all ways compute the same function in another order: rounding alone, which Adam
 # amplifies, parts them. A swap of two neighbouring ranks moves a mean over queries by less than this.
 LOSS_TOLERANCE = 1e-3
-LOSS_TOLERANCE_OWN = 1e-5  # on a user's own file
 SCORE_TOLERANCE = 5e-3
 # In bfloat16 the others compute the loss itself in it too, at a temperature of 0.05.
 LOSS_TOLERANCE_BF16 = 0.1
@@ -31,8 +30,7 @@ def disagreements(ours: Measured, theirs: Measured, workload: Workload) -> list[
     problems = []
     if workload.is_training and len(ours.losses) != len(theirs.losses):
         problems.append("the two ways took other steps")
-    limit = LOSS_TOLERANCE if workload.task == "tuples" else LOSS_TOLERANCE_OWN
-    limit = LOSS_TOLERANCE_BF16 if workload.precision == "bf16" else limit
+    limit = LOSS_TOLERANCE_BF16 if workload.precision == "bf16" else LOSS_TOLERANCE
     loss = max((abs(a - b) for a, b in zip(ours.losses, theirs.losses, strict=False)), default=0.0)
     if not workload.dropout and not loss <= limit:
         problems.append(f"losses differ by {loss:.2g}, more than {limit:g}")

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from bench.workload import ROOT, Workload
+from bench.measure import ROOT
+from bench.workload import Workload
 
 _STEP = ["+experiment=idiolink_ft", "data=sample", "device=cpu"]
 
@@ -29,13 +30,9 @@ def start_ratios(workload: Workload, rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             imports = processor_seconds(["-c", "import torch, sentence_transformers"], folder)
-            for name, arguments in (
-                ("train --help", ["-m", "train", "--help"]),
-                (
-                    "to the first step on the sample",
-                    ["-m", "bench.start", *_STEP, *model, f"run_dir='{folder}/run'"],
-                ),
-            ):
+            first = ["-m", "bench.start", *_STEP, *model, f"run_dir='{folder}/run'"]
+            kinds = {"train --help": ["-m", "train", "--help"], "to the first step on the sample": first}
+            for name, arguments in kinds.items():
                 values = ratios.setdefault(f"{name}, against importing the libraries", [])
                 values.append(imports / processor_seconds(arguments, folder))
     return ratios

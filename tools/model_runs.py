@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from sentence_transformers import SentenceTransformer
 
 import idiomtune as it
 from idiomtune.data.usages import labelled_usages
@@ -27,11 +28,12 @@ from idiomtune.encoder.loading import model_settings, resolve_model_path
 
 GLOSSARY = {"kick the bucket": "die", "spill the beans": "reveal a secret"}
 TEXTS = ["He broke the ice with a joke.", "He made everybody relax."]
+PAST = ("kicked the bucket", "spilled the beans")
 CORPUS = [
     *(
         f"{who} {what} {when}."
         for who in ("She", "My uncle")
-        for what in ("kicked the bucket", "spilled the beans")
+        for what in PAST
         for when in ("at last", "in May")
     ),
     *("The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."),
@@ -87,10 +89,8 @@ class ModelRun:
         again = Encoder.from_pretrained(output, device="cpu")
         texts = [*TEXTS, "They spilled the beans."] if again.idiom_tokens is None else TEXTS
         assert torch.isfinite(again.encode(texts)).all()
-        assert (
-            _difference(_plain(output).encode(texts, prompt=again.prompts.document), again.encode(texts))
-            < 1e-4
-        )
+        plain = SentenceTransformer(str(output), device="cpu").encode(texts, prompt=again.prompts.document)
+        assert _difference(plain, again.encode(texts)) < 1e-4
 
     def glossary(self) -> None:
         encoder = self._load(glossary=GLOSSARY, glossary_gate=False)
@@ -102,9 +102,8 @@ class ModelRun:
         few = lambda *given, **options: labelled(*given, **options)[:_NUM_USAGES]  # noqa: E731
         with patch.object(encoder_module, "labelled_usages", few):
             encoder = self._load(glossary=GLOSSARY, glossary_gate=True)
-            assert all(
-                0 <= usage <= 1 for usage in encoder.usage(["He spilled the beans."], "spill the beans")
-            )
+            usages = encoder.usage(["He spilled the beans."], "spill the beans")
+            assert all(0 <= usage <= 1 for usage in usages)
 
     def explore(self) -> None:
         page = self.folder / "page.html"
@@ -137,29 +136,20 @@ class ModelRun:
 STEPS = [name for name, step in vars(ModelRun).items() if not name.startswith("_") and callable(step)]
 
 
-def _plain(folder: Path) -> Any:
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(folder), device="cpu")
-
-
 def _difference(first: Any, second: Any) -> float:
     """The largest difference of a number, relative to the embeddings' lengths."""
     first, second = (torch.as_tensor(rows).float() for rows in (first, second))
     return float((first - second).abs().max() / second.norm(dim=-1).max())
 
 
-def steps_of(run: ModelRun, *, quiet: bool = True) -> dict[str, str]:
+def steps_of(run: ModelRun) -> dict[str, str]:
     """Step → its seconds, or why it failed; the others still run."""
     table = {}
     for name in STEPS:
         step: Callable[[], None] = getattr(run, name)
-        start, said = time.perf_counter(), StringIO()
+        start = time.perf_counter()
         try:
-            with (
-                redirect_stdout(said if quiet else sys.stdout),
-                redirect_stderr(said if quiet else sys.stderr),
-            ):
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 step()
             table[name] = f"{time.perf_counter() - start:.1f} s"
         except Exception as error:
@@ -170,17 +160,15 @@ def steps_of(run: ModelRun, *, quiet: bool = True) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.model_runs", description=__doc__)
     parser.add_argument("models", nargs="+", metavar="NAME=FOLDER", help="FOLDER may be a model's name")
-    parser.add_argument("--loud", action="store_true", help="with all that the steps say")
-    options = parser.parse_args()
     tables: dict[str, dict[str, str]] = {}
-    for given in options.models:
+    for given in parser.parse_args().models:
         name, _, model = given.partition("=")
         path = Path(resolve_model_path(model_settings(model, {}).path) if "/" not in model else model)
         if not path.is_dir():
             print(f"{name}: skipped, since there is no folder {path}: name it with {name.upper()}=")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            tables[name] = steps_of(ModelRun(model, Path(folder)), quiet=not options.loud)
+            tables[name] = steps_of(ModelRun(model, Path(folder)))
         print(f"{name}: {tables[name]}", flush=True)
     width = max(map(len, STEPS)) + 2
     print("".ljust(width) + "".join(name.ljust(14) for name in tables))
