@@ -1,4 +1,4 @@
-"""Objectives, benchmarks and data sets of ours and of the examples pass the checks; planted faults do not."""
+"""Objectives and benchmarks of ours and of the examples pass the checks; planted faults do not."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from idiomtune.benchmarks import Embed, Result, Score
-from idiomtune.data.idiolink import document_request, load_split
-from idiomtune.data.names import IDIOLINK
+from idiomtune.data.idiolink import load_split
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.declarations.dataset import DatasetType
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.requests import Request
-from idiomtune.testing import check_benchmark, check_dataset, check_objective
-from tests.own_data import STS, mixture_options, write, write_beir, write_lines, write_pairs, write_scored
+from idiomtune.testing import check_benchmark, check_objective
+from tests.own_data import STS, mixture_options, write, write_beir, write_lines, write_pairs
 from tests.programs import ROOT
 
 # ------------------------------------------------------------------ ours, on the sample
@@ -39,25 +37,13 @@ DRAWN = [
 ]
 TRIPLETS = ["+experiment=adaptive_triplet", "trainer.batch_size=16"]
 # Of each, its options and the checks that do not apply: the property that is aimed at holds one side fixed,
-# and the published recipe keeps the file's order.
+# and the published recipe keeps the file's order. Others are in the doctests of their modules.
 OBJECTIVES: dict[str, tuple[list[str], list[str]]] = {
     "shuffled": ([*DRAWN, "objective.idioms_per_batch=null", "trainer.batch_size=32"], []),
-    "by idiom": (
-        [
-            "+experiment=idiolink_ft",
-            "objective.pairs_every=0",
-            "objective.idioms_per_batch=4",
-            "trainer.batch_size=24",
-        ],
-        [],
-    ),
     "released": (["+experiment=idiolink_paper", "trainer.batch_size=8"], []),
     "whole groups": ([*TRIPLETS, "objective.loss.property_weight=0"], []),
-    "file's order": (["+experiment=adaptive_triplet_paper"], ["shuffling"]),
     "pairs": (["+experiment=own", "data.train={folder}/pairs.csv", "trainer.batch_size=5"], []),
-    "scored": (["+experiment=own", "data.train={folder}/scored.csv", "trainer.batch_size=5"], []),
     "labelled": (["+experiment=own", "data.train={folder}/labelled.jsonl", "trainer.batch_size=8"], []),
-    "joint": (["+experiment=joint", "trainer.batch_size=24"], ["gradient"]),
     "mixture": ([], []),
     "experts": (["+experiment=admire_experts"], []),
 }
@@ -66,14 +52,13 @@ OBJECTIVES: dict[str, tuple[list[str], list[str]]] = {
 @pytest.mark.parametrize("kind", OBJECTIVES)
 def test_our_objectives(kind: str, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.csv")
-    write_scored(tmp_path / "scored.csv")
     rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
     write_lines(tmp_path / "labelled.jsonl", rows)
     options, skip = OBJECTIVES[kind]
     options = options or [*mixture_options(tmp_path), "trainer.batch_size=24"]
     experiment, *others = [option.replace("{folder}", str(tmp_path)) for option in options]
     passed = check_objective(experiment.partition("=")[2], *others, skip=skip)
-    assert len(passed) + len(skip) == 15
+    assert len(passed) + len(skip) == 8
 
 
 OWN = ["own_sts", "own_retrieval"]
@@ -87,14 +72,6 @@ def test_our_benchmarks(name: str, tmp_path: Path) -> None:
     }
     chosen = [f"benchmark={name}", f"benchmark.{name}.path={paths[name]}"] if name in paths else []
     check_benchmark(name, *chosen)
-
-
-def test_the_samples_records() -> None:
-    def read(split: str) -> Any:
-        return load_split(SAMPLE_ROOT / "idiolink", split).documents
-
-    facts: Any = {"requests": lambda record: [document_request(record)], "group": lambda record: record.idiom}
-    assert "splits" in check_dataset(IDIOLINK, read, ["train", "val"], **facts)
 
 
 # ------------------------------------------------------------------ the example
@@ -111,22 +88,12 @@ def paraphrases(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_example(paraphrases: Any) -> None:
     options = paraphrases.Options(name="paraphrases", temperature=0.1)
     place = f"+data.paraphrases={DATA}"
-    assert len(check_objective(options, place, trainer={"batch_size": 4})) == 15
+    assert len(check_objective(options, place, trainer={"batch_size": 4})) == 8
 
     def read(split: str) -> list[dict[str, str]]:
         return [*csv.DictReader((DATA / f"{split}.csv").read_text(encoding="utf-8").splitlines())]
 
-    literal = {row["literal"] for row in read("val")}
-    passed = check_benchmark(
-        paraphrases.BenchmarkOptions(name="paraphrases", split=["val"]),
-        place,
-        perfect=lambda request: [0.0, 1.0] if request.text in literal else [1.0, 0.0],
-        chance={"accuracy": 0.5},
-    )
-    assert {"perfect", "chance"} <= {*passed}
-    facts: Any = {"id": lambda row: row["sentence"], "group": lambda row: row["expression"]}
-    facts["requests"] = lambda row: map(Request, row.values())
-    assert len(check_dataset(paraphrases.DECLARED[0], read, ["train", "val"], **facts)) == 6
+    check_benchmark(paraphrases.BenchmarkOptions(name="paraphrases", split=["val"]), place)
 
     class Off(paraphrases.ParaphraseBenchmark):  # type: ignore[misc]
         def score(self, embed: Embed) -> Result:
@@ -215,14 +182,10 @@ class Unequal(Sound):
 
 
 class Silent(Sound):
-    """Does not say that one anchor has nothing to learn from; logs other names; has a weight too many."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed, self.modules = seed, nn.ModuleDict({"head": nn.Linear(2, 2)})
+    """Does not say that one anchor has nothing to learn from."""
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        loss = super().loss(embeddings, batch).loss
-        return ObjectiveLoss(loss, {f"batches_of_{len(batch.anchors)}": 1.0})
+        return ObjectiveLoss(super().loss(embeddings, batch).loss)
 
 
 class Shared(Sound):
@@ -252,14 +215,14 @@ class Rooted(Sound):
     ("objective", "failures", "scales"),
     [
         (Sound, {}, EACH),
-        (Detached, {"gradient": "'meaning"}, EACH),
+        (Detached, {"gradient": "'sentence"}, EACH),
         (Shifted, {"order": ""}, EACH),
-        (Remembering, {"resume": "'anchors'"}, EACH),
-        (Unseeded, {"steps": "", "resume": "'anchors', 'loss', 'steps'"}, ALONE),
+        (Remembering, {"resume": ""}, EACH),
+        (Unseeded, {"steps": "", "resume": ""}, ALONE),
         (Unequal, {"steps": ""}, ALONE),
-        (Silent, {"empty": "2 texts", "logs": "batches_of_2", "unused": "head.weight"}, ALONE),
+        (Silent, {"empty": "2 texts"}, ALONE),
         (Shared, {"resume": "RuntimeError"}, ALONE),
-        (Rooted, {"tiny": "", "collapse": ""}, ALONE),
+        (Rooted, {"loss": ""}, ALONE),
     ],
 )
 def test_a_planted_objective_fails_for_its_reason_alone(
@@ -325,86 +288,30 @@ class Lenient(Search):
         return right
 
 
-class FirstWins(Search):
-    """Of equal documents the first in the file is found."""
-
-    def is_right(self, similarity: Tensor) -> list[bool]:
-        return [row.round(decimals=6).argmax().item() == n for n, row in enumerate(similarity)]
-
-    def mean(self, right: list[bool]) -> float:
-        return sum(is_right / (1 + n) for n, is_right in zip(self.order, right, strict=True)) / 20
-
-
-class Missing(Search):
-    """Never finds its last document."""
-
-    def is_right(self, similarity: Tensor) -> list[bool]:
-        return [*super().is_right(similarity)[:-1], False]
-
-
 class InPlace(Search):
     def normalized(self, rows: Tensor) -> Tensor:
         return rows.div_(rows.norm(dim=1, keepdim=True))
 
 
 class Drawn(Search):
-    """Leaves a query out by chance; never asks what went wrong."""
-
     def score(self, embed: Embed) -> Result:  # noqa: ARG002
-        value = float(np.random.random())
-        return Result([Score("searching", "", "", "accuracy", value=value)])
-
-
-PERFECT = torch.eye(20).tolist()
-
-
-def of_its_number(request: Request) -> list[float]:
-    row: list[float] = PERFECT[int(request.text.split()[1])]
-    return row
+        return Result([Score("search", "", "", "accuracy", value=float(np.random.random()))])
 
 
 def test_a_sound_benchmark_passes() -> None:
-    reordered = Search(range(19, -1, -1))
-    passed = check_benchmark(Search(), perfect=of_its_number, chance={"accuracy": 0.05}, reordered=reordered)
-    assert len(passed) == 11
+    assert len(check_benchmark(Search())) == 5
 
 
 @pytest.mark.parametrize(
     ("planted", "failures"),
     [
         (Lenient, {"ties": "accuracy: 1"}),
-        (FirstWins, {"order": ""}),
-        (Missing, {"perfect": r"accuracy.* 0\.95"}),
         (InPlace, {"untouched": ""}),
-        (Drawn, {"keys": "'searching/accuracy'", "repeated": "", "broken": ""}),
+        (Drawn, {"repeated": ""}),
     ],
 )
 def test_a_planted_benchmark_fails_for_its_reason(planted: type[Search], failures: dict[str, str]) -> None:
-    def check(skip: list[str]) -> None:
-        perfect = of_its_number if planted is Missing else None
-        reordered = None if planted is Drawn else planted(range(19, -1, -1))
-        check_benchmark(planted(), perfect=perfect, reordered=reordered, skip=[*skip, *also])
-
-    also = ["order", "repeated"] if planted is Missing else []
-    ends_with(failures, check)
-
-
-def test_a_planted_data_set_fails_for_its_reasons() -> None:
-    times = iter(range(99))
-    rows = [("1", "break the ice", "He broke the ice."), ("1", "hit the road", " ")]
-
-    def read(split: str) -> list[tuple[str, ...]]:
-        return [*rows, (f"{split} {next(times)}", "in", "They hit the road.")]
-
-    def requests(row: tuple[str, ...]) -> list[Request]:
-        return [Request(row[2], (0, 99) if row[1] == "in" else None)]
-
-    def check(skip: list[str]) -> None:
-        facts: Any = {"requests": requests, "id": lambda row: row[0], "group": lambda row: row[1]}
-        check_dataset(DatasetType("mine"), read, ["train", "val"], **facts, skip=skip)
-
-    failures = {"ids": "'1'", "texts": "' '", "splits": "break the ice", "reading": "val", "licence": "mine"}
-    ends_with(failures, check)
+    ends_with(failures, lambda skip: check_benchmark(planted(), skip=skip))
 
 
 def test_a_check_that_there_is_not_cannot_be_skipped() -> None:

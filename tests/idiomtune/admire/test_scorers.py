@@ -432,4 +432,4 @@ def test_printed_passes_the_checks_for_plug_ins(build: Build) -> None:
         return build(f"seed={seed}", "objective.sense_encoder.stage=beside", system="aima")
 
     # BERT's pooler is loaded and not used.
-    assert "processes" in check_objective(made, skip=["unused"])
+    assert "order" in check_objective(made)
