@@ -132,7 +132,7 @@ DECLARED = [
     ObjectiveType(
         "admire",
         AdmireOptions,
-        "idiomtune.admire.objective:AdmireObjective",
+        "idiomtune.admire.objective:build",
         datasets=lambda _: ("admire", "astitch"),
         card=f"`{FOLDER}/` was trained with the encoder for AdMIRe; `idiomtune evaluate` scores it too.",
         saved=FILES,

@@ -1,4 +1,4 @@
-"""The objective of AdMIRe's scorer, ours or as printed: data, steps and losses."""
+"""The objectives of AdMIRe's scorer, ours and AIMA's as printed: data, steps and losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import idiomloss
 from idiomtune.admire import AdmireOptions
-from idiomtune.admire.scorer import Scorer, route, usage_of
+from idiomtune.admire.scorer import new_scorer, route, usage_of
 from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
@@ -43,20 +43,6 @@ class AdmireObjective:
     usages whose compound has meanings of both senses. An anchor is an item; with each come some usages, which
     take turns over the epochs.
 
-    As printed, the classifier, the sense encoder and both experts learn each from its own data. *Sense steps*
-    read sentences (AStitch's, also repeated ones, and the items'), *ranking steps* items; the two kinds share
-    no trained weights, unless the sense encoder is trained `beside` the experts:
-
-        L = b · (cross-entropy(classifier) + cross-entropy(sense encoder)) + c · contrast,
-            contrast = mean of 1 - cos(v, right) + max(0, cos(v, wrong))
-        L = a · rank(scores of the expert of the gold sense)
-
-    with v the sense encoder's vector, and CLIP's text embeddings of what the compound means there (its first
-    such meaning) and of its other meaning; over sentences whose compound has both. An epoch has as many steps
-    as one pass over the sentences and one over the items. With `first`, all `sense_encoder.epochs` passes
-    over the sentences come before the first item; with `beside`, the ranking steps of an epoch are spread
-    evenly among its sense steps. Anchors are the sentences, then the items.
-
     Raises:
         UserError: if the data is wrong, an item has no sense or no gold order, no sentence is left, or a
             model cannot be loaded.
@@ -65,9 +51,10 @@ class AdmireObjective:
     >>> assert "loss" in check_objective("admire_experts", skip=["gradient"])
     """
 
+    repeats_anchors = False
+
     def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
         self._options, is_fold = options, options.fold_split is not None
-        self.repeats_anchors = options.printed
         items = admire_split(
             settings, options.split, training=True, check_images=options.clip.path is not None
         )
@@ -75,7 +62,7 @@ class AdmireObjective:
         if without or not items.items:
             raise UserError(f"AdMIRe: items without sense or gold order: {', '.join(without) or 'all'}")
         files = data_files(settings, astitch.FILES)
-        corpus = read_usages(files, options.astitch, keep_repeated=options.printed)
+        corpus = read_usages(files, options.astitch, keep_repeated=self.repeats_anchors)
         scored = admire_split(settings, options.split).items if is_fold else ()
         held_out = {plain_expression(item.compound) for item in scored}
         self._items = list(items.items)
@@ -90,7 +77,7 @@ class AdmireObjective:
 
         width = empty_encoder(settings.model).dimension
         torch.manual_seed(settings.seed)  # of the scorer's first weights
-        scorer = self.modules = Scorer(
+        scorer = self.modules = new_scorer(
             options, width, choose_device(settings.device, settings.precision).device
         )
         self._batch_size, self._seed = settings.trainer.batch_size, settings.seed
@@ -122,13 +109,6 @@ class AdmireObjective:
                 f"held out: {len(held_out)} compounds of fold {settings.data.fold} of {settings.data.folds}, "
                 f"and {len(corpus.usages) - len(self._usages)} sentences of AStitch with them"
             )
-        if options.printed and scorer.literal is None:  # without parameters it learns nothing from its items
-            self._items = [item for item in self._items if item.sense == "idiomatic"]
-            if not self._items:
-                raise UserError("objective.ablation=clip_cosine: no idiomatic item is left to learn from")
-        num = len(self._sentences) * options.printed
-        ranges = [range(num), range(num, num + len(self._items))]  # sentences, items
-        self._anchors = ranges if options.printed else ranges[1:]
 
     def describe(self) -> str:
         """One line for the log."""
@@ -141,44 +121,26 @@ class AdmireObjective:
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, a function of seed and epoch."""
-        passes = [self._pass(epoch, kind) for kind in range(len(self._anchors))]
-        sense = self._options.sense_encoder
-        if self._options.printed and sense.stage == "first":
-            in_order = chain(
-                (self._pass(number, 0) for number in range(sense.epochs)),
-                (self._pass(number, 1) for number in count()),
-            )
-            length = sum(map(len, passes))
-            steps = list(islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length))
-        else:
-            spread = [((i + 1) / len(part), step) for part in passes for i, step in enumerate(part)]
-            steps = [step for _, step in sorted(spread, key=itemgetter(0))]
-        return in_shards(steps, shards)
+        return in_shards(self._pass(range(len(self._items)), epoch, 0), shards)
 
-    def _pass(self, number: int, kind: int) -> list[list[int]]:
+    def _pass(self, anchors: Sequence[int], number: int, kind: int) -> list[list[int]]:
         """The steps of one pass over the anchors of a kind."""
         rng = np.random.default_rng([self._seed, number, kind])
-        return shuffled_steps(self._anchors[kind], self._batch_size, rng)
+        return shuffled_steps(anchors, self._batch_size, rng)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
-        """Requests of these items, of their usages, and of the meanings of all their compounds.
-
-        As printed: those of the sentences for the classifier; or items, for which nothing is embedded.
-        """
-        scorer, first_item = self.modules, self._anchors[-1].start
-        items = [self._items[anchor - first_item] for anchor in anchors if anchor >= first_item]
-        usages = sentences = [self._sentences[anchor] for anchor in anchors if anchor < first_item]
-        requests, meanings = [], []
-        if not self._options.printed:
-            usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
-            sentences = [*map(usage_of, items), *usages]
-            of_usages = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
-            meanings = list(dict.fromkeys(text for sides in of_usages for texts in sides for text in texts))
-            requests = [request for item in items for request in scorer.item_requests(item)]
+        """Requests of these items, of their usages, and of the meanings of all their compounds."""
+        scorer = self.modules
+        items = [self._items[anchor] for anchor in anchors]
+        usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
+        sentences = [*map(usage_of, items), *usages]
+        of_usages = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
+        meanings = list(dict.fromkeys(text for sides in of_usages for texts in sides for text in texts))
+        requests = [request for item in items for request in scorer.item_requests(item)]
         captions = [row for row, request in enumerate(requests) if request in self._plain]
         requests += [request for usage in usages for request in scorer.sense_requests(usage)]
         requests += map(Request, meanings)
-        ids = [anchor.id for anchor in (items or sentences)]
+        ids = [item.id for item in items]
         return Batch(requests, ids, (items, sentences, meanings), unmarked_rows=captions)
 
     def _usages_with(self, epoch: int, item: int) -> list[Usage]:
@@ -192,15 +154,9 @@ class AdmireObjective:
         return [self._usages[i] for i in chosen.tolist()]
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The weighted sum of the terms; as printed, those of the step's kind."""
-        items, sentences, meanings = batch.targets
-        if not self._options.printed:
-            return self._joint_loss(embeddings.float(), items, sentences, meanings)
-        return self._sense_loss(embeddings.float(), sentences) if sentences else self._order_loss(items)
-
-    def _joint_loss(
-        self, embeddings: Tensor, items: Sequence[Item], sentences: Sequence[Usage], texts: Sequence[str]
-    ) -> ObjectiveLoss:
+        """The weighted sum of the terms."""
+        items, sentences, texts = batch.targets
+        embeddings = embeddings.float()
         scorer, weights, num = self.modules, self._options.loss, len(items)
         num_of_usages = scorer.num_sense_requests * (len(sentences) - num)
         sizes = [len(embeddings) - num_of_usages - len(texts), num_of_usages, len(texts)]
@@ -224,8 +180,63 @@ class AdmireObjective:
         }
         return ObjectiveLoss(total, {"with_meanings": float(num_with)}, means)
 
+
+class PublishedObjective(AdmireObjective):
+    """AIMA's, as printed: classifier, sense encoder and experts learn each from its own data.
+
+    *Sense steps* read sentences (AStitch's, also repeated ones, and the items'), *ranking steps* items; the
+    two kinds share no trained weights, unless the sense encoder is trained `beside` the experts:
+
+        L = b · (cross-entropy(classifier) + cross-entropy(sense encoder)) + c · contrast,
+            contrast = mean of 1 - cos(v, right) + max(0, cos(v, wrong))
+        L = a · rank(scores of the expert of the gold sense)
+
+    with v the sense encoder's vector, and CLIP's text embeddings of what the compound means there (its first
+    such meaning) and of its other meaning; over sentences whose compound has both. An epoch has as many steps
+    as one pass over the sentences and one over the items. With `first`, all `sense_encoder.epochs` passes
+    over the sentences come before the first item; with `beside`, the ranking steps of an epoch are spread
+    evenly among its sense steps. Anchors are the sentences, then the items.
+    """
+
+    repeats_anchors = True
+
+    def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
+        super().__init__(settings, options)
+        if self.modules.literal is None:  # without parameters it learns nothing from its items
+            self._items = [item for item in self._items if item.sense == "idiomatic"]
+            if not self._items:
+                raise UserError("objective.ablation=clip_cosine: no idiomatic item is left to learn from")
+        num = len(self._sentences)
+        self._anchors = range(num), range(num, num + len(self._items))  # sentences, items
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        passes = [self._pass(anchors, epoch, kind) for kind, anchors in enumerate(self._anchors)]
+        if self._options.sense_encoder.stage == "first":
+            in_order = chain(
+                (self._pass(self._anchors[0], i, 0) for i in range(self._options.sense_encoder.epochs)),
+                (self._pass(self._anchors[1], i, 1) for i in count()),
+            )
+            length = sum(map(len, passes))
+            steps = list(islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length))
+        else:
+            spread = [((i + 1) / len(part), step) for part in passes for i, step in enumerate(part)]
+            steps = [step for _, step in sorted(spread, key=itemgetter(0))]
+        return in_shards(steps, shards)
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  nothing is drawn
+        """The sentences' requests for the classifier; or items, for which nothing is embedded."""
+        first = self._anchors[1].start
+        items = [self._items[anchor - first] for anchor in anchors if anchor >= first]
+        sentences = [self._sentences[anchor] for anchor in anchors if anchor < first]
+        requests = [request for usage in sentences for request in self.modules.sense_requests(usage)]
+        return Batch(requests, [part.id for part in (items or sentences)], (items, sentences))
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The weighted sum of the terms of the step's kind."""
+        items, sentences = batch.targets
+        return self._sense_loss(embeddings.float(), sentences) if sentences else self._order_loss(items)
+
     def _order_loss(self, items: Sequence[Item]) -> ObjectiveLoss:
-        """As printed."""
         scorer, scores, gold = self.modules, [], []
         for number, sense in enumerate(ADMIRE_SENSES):
             if own := [item for item in items if item.sense == sense]:
@@ -236,7 +247,6 @@ class AdmireObjective:
         return ObjectiveLoss(self._options.loss.rank_weight * loss, means=means, part="rank")
 
     def _sense_loss(self, embeddings: Tensor, sentences: Sequence[Usage]) -> ObjectiveLoss:
-        """As printed."""
         scorer, weights, num = self.modules, self._options.loss, len(sentences)
         logits = scorer.sense(embeddings.view(num, -1, embeddings.shape[1]))[1][:, 0]
         senses = torch.tensor([float(usage.is_idiomatic) for usage in sentences], device=logits.device)
@@ -258,6 +268,11 @@ class AdmireObjective:
             means["contrast_loss"] = Mean(contrast.item(), len(pairs))
         total = weights.sense_weight * sense + weights.meaning_weight * contrast
         return ObjectiveLoss(total, means=means, part="sense")
+
+
+def build(settings: TrainSettings, options: AdmireOptions) -> AdmireObjective:
+    """The objective of these options: ours, or AIMA's as printed."""
+    return (PublishedObjective if options.printed else AdmireObjective)(settings, options)
 
 
 def _gold_ranks(items: Sequence[Item], device: torch.device) -> Tensor:

@@ -49,7 +49,7 @@ class RankingNetwork(nn.Module):
     sense) adds the same to all of its candidates and *cannot* change their order; with `head=hidden` there is
     a layer before it, so that item and candidate interact.
 
-    Unless as printed, vectors are scaled to length sqrt(width) first, so that it does not matter whether a
+    Unless `as_printed`, vectors are scaled to length sqrt(width) first, so that it does not matter whether a
     checkpoint normalises, and the score has no bias, which would move all candidates alike. With `cosine`,
     the weighted cosines of item and candidate vectors are added, times this; all else starts at zero: the
     network begins as plain cosine and learns what to change.
@@ -57,13 +57,19 @@ class RankingNetwork(nn.Module):
     Args:
         widths: of the input vectors: those of the item, then those of a candidate.
         start: (item vector, candidate vector) → first weight of their cosine; of those in one space.
+        as_printed: vectors are not scaled, and the score has a bias.
     """
 
     def __init__(
-        self, widths: Sequence[int], options: AdmireOptions, start: Mapping[tuple[int, int], float]
+        self,
+        widths: Sequence[int],
+        options: AdmireOptions,
+        start: Mapping[tuple[int, int], float],
+        *,
+        as_printed: bool = False,
     ) -> None:
         super().__init__()
-        self._scaled, self._cosine, self._pairs = not options.printed, options.cosine, list(start)
+        self._scaled, self._cosine, self._pairs = not as_printed, options.cosine, list(start)
         hidden = options.hidden
         self.inputs = nn.ModuleList(nn.Linear(width, hidden) for width in widths)
         concatenated = hidden * len(widths)
@@ -71,7 +77,7 @@ class RankingNetwork(nn.Module):
         if options.head == "hidden":
             self.middle = nn.Sequential(nn.Linear(concatenated, hidden), nn.ReLU())
             concatenated = hidden
-        self.score = nn.Linear(concatenated, 1, bias=options.printed)
+        self.score = nn.Linear(concatenated, 1, bias=as_printed)
         if self._cosine is not None:
             nn.init.zeros_(self.score.weight)
             self.cosine_weights = nn.Parameter(torch.tensor(list(start.values())))
@@ -128,24 +134,23 @@ class Scorer(nn.Module):
 
     scored_by = "admire"
 
+    is_as_printed = False
+    num_logits = len(ADMIRE_SENSES)
+
     def __init__(self, options: AdmireOptions, width: int, device: str) -> None:
         super().__init__()
         self.options, self.width, self._device = options, width, device
         self.reads_captions = options.ablation != "clip_cosine"
         self._summaries: dict[str, str] = {}
-        self.towers = [ClipTowers(options.clip)] if options.clip.path is not None else []
-        self.towers += [towers.twin() for towers in self.towers if options.printed]
-        self.text_layers = nn.ModuleList(self.towers)
+        self.towers: list[ClipTowers] = []
+        self.sense_encoder: SenseEncoder | None = None
+        self._load()
         inputs = self.towers[0].width if self.towers else width
         by_usage = options.sense_features == "usage"
         self.num_sense_requests = 1 + _NUM_USAGE_REQUESTS * by_usage
         num_features = _NUM_USAGE_REQUESTS if by_usage else 1
-        encoder = options.sense_encoder
-        self.sense_encoder = SenseEncoder(encoder, inputs) if options.trains_sense_encoder else None
-        self.sense_map = nn.Identity() if options.printed else nn.Linear(width, width)
-        for name, parameter in self.sense_map.named_parameters():
-            nn.init.eye_(parameter) if name == "weight" else nn.init.zeros_(parameter)
-        self.sense_head = nn.Linear(num_features * width, 1 if options.printed else len(ADMIRE_SENSES))
+        self.sense_map = self._new_sense_map()
+        self.sense_head = nn.Linear(num_features * width, self.num_logits)
         if by_usage:  # few steps would not wear off random weights of so many features
             nn.init.zeros_(self.sense_head.weight)
             nn.init.zeros_(self.sense_head.bias)
@@ -155,17 +160,29 @@ class Scorer(nn.Module):
             start = {(len(sense), c): 1 / num for c in range(num)}
             if sense and not self.towers:  # the encoder embeds the captions too: one space
                 start = {(0, c): 0.0 for c in range(num)} | start
-            return RankingNetwork([*sense, *[inputs] * (1 + num)], options, start)
+            widths = [*sense, *[inputs] * (1 + num)]
+            return RankingNetwork(widths, options, start, as_printed=self.is_as_printed)
 
-        sense_width = inputs if options.printed else width
+        sense_width = width if self.sense_encoder is None else inputs
         self.idiomatic = expert(*[sense_width] * (options.ablation != "no_sense_encoder"))
         self.literal = expert() if self.reads_captions else None  # None: the sentence's cosine with the image
+
+    def _load(self) -> None:
+        """Load the pretrained parts."""
+        if self.options.clip.path is not None:
+            self.towers = [ClipTowers(self.options.clip)]
+        self.text_layers = nn.ModuleList(self.towers)
+
+    def _new_sense_map(self) -> nn.Module:
+        linear = nn.Linear(self.width, self.width)
+        nn.init.eye_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        return linear
 
     @property
     def pretrained(self) -> nn.Module:
         """The trained parts that are pretrained."""
-        encoders = [self.sense_encoder.transformer] if self.sense_encoder else []
-        return nn.ModuleList([*self.towers, *encoders])
+        return nn.ModuleList(self.towers)
 
     def sense_text(self, usage: Usage) -> str:
         """The text that shows in which sense a compound is used."""
@@ -202,14 +219,11 @@ class Scorer(nn.Module):
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors (N, D) and logits (N, 2) from the embeddings (N, S, D) of S sense requests each."""
-        weight, printed = self.sense_head.weight, self.options.printed
-        embeddings = embeddings.to(weight.device, weight.dtype)
-        if not printed:
-            embeddings = functional.normalize(embeddings, dim=2)
+        embeddings = embeddings.to(self.sense_head.weight.device, self.sense_head.weight.dtype)
+        embeddings = functional.normalize(embeddings, dim=2)
         vectors: Tensor = self.sense_map(embeddings[:, 0])
         features = embeddings[:, 1:].flatten(1) if embeddings.shape[1] > 1 else vectors
-        logits: Tensor = self.sense_head(features if printed else features * self.width**0.5)
-        return vectors, torch.cat([logits, torch.zeros_like(logits)], 1) if printed else logits
+        return vectors, self.sense_head(features * self.width**0.5)
 
     def forward(self, items: Sequence[Item], embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs for Q items from embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`.
@@ -232,23 +246,22 @@ class Scorer(nn.Module):
         return embedded[: len(items)], [vectors.view(shape) for vectors in candidates]
 
     def rank(
-        self, number: int, items: Sequence[Item], inputs: Inputs, vectors: Tensor | None = None
+        self,
+        number: int,
+        items: Sequence[Item],  # noqa: ARG002  the published scorer's sense encoder reads them
+        inputs: Inputs,
+        vectors: Tensor | None = None,
     ) -> Tensor:
         """(Q, 5), the scores that an expert gives the items' images.
 
         Args:
             number: of the expert, 0 = idiomatic, 1 = literal.
-            vectors: (Q, D), those of the classifier; as printed, the sense encoder has its own.
+            vectors: (Q, D), those of the classifier.
         """
         sentences, candidates = inputs
         expert = (self.idiomatic, self.literal)[number]
         if expert is None:
             return functional.cosine_similarity(sentences[:, None], candidates[-1], dim=2)
-        if number == 0 and self.sense_encoder is not None:
-            is_fixed = self.options.sense_encoder.stage == "first"  # else the ranking loss trains it, too
-            with evaluation_mode(self.sense_encoder) if is_fixed else nullcontext():
-                vectors = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0]
-            vectors = vectors.detach() if is_fixed else vectors
         sense = [vectors] * (number == 0 and self.options.ablation != "no_sense_encoder")
         scores: Tensor = expert([*sense, sentences], candidates)
         return scores
@@ -295,6 +308,50 @@ class Scorer(nn.Module):
         write_json(options_file, {"width": self.width, "options": self.options.model_dump()})
 
 
+class PublishedScorer(Scorer):
+    """AIMA's, as printed: a sense encoder and a CLIP for each expert; the classifier has one logit."""
+
+    is_as_printed = True
+    num_logits = 1
+
+    def _load(self) -> None:
+        first = ClipTowers(self.options.clip)
+        self.towers = [first, first.twin()]
+        self.text_layers = nn.ModuleList(self.towers)
+        if self.options.trains_sense_encoder:
+            self.sense_encoder = SenseEncoder(self.options.sense_encoder, first.width)
+
+    def _new_sense_map(self) -> nn.Module:
+        return nn.Identity()
+
+    @property
+    def pretrained(self) -> nn.Module:
+        encoders = [self.sense_encoder.transformer] if self.sense_encoder else []
+        return nn.ModuleList([*self.towers, *encoders])
+
+    def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        embeddings = embeddings.to(self.sense_head.weight.device, self.sense_head.weight.dtype)
+        vectors = embeddings[:, 0]
+        features = embeddings[:, 1:].flatten(1) if embeddings.shape[1] > 1 else vectors
+        logits: Tensor = self.sense_head(features)
+        return vectors, torch.cat([logits, torch.zeros_like(logits)], 1)
+
+    def rank(
+        self, number: int, items: Sequence[Item], inputs: Inputs, vectors: Tensor | None = None
+    ) -> Tensor:
+        if number == 0 and self.sense_encoder is not None:
+            is_fixed = self.options.sense_encoder.stage == "first"  # else the ranking loss trains it, too
+            with evaluation_mode(self.sense_encoder) if is_fixed else nullcontext():
+                vectors = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0]
+            vectors = vectors.detach() if is_fixed else vectors
+        return super().rank(number, items, inputs, vectors)
+
+
+def new_scorer(options: AdmireOptions, width: int, device: str) -> Scorer:
+    """The scorer of these options, untrained."""
+    return (PublishedScorer if options.printed else Scorer)(options, width, device)
+
+
 def load(folder: Path, placement: Placement) -> Scorer:
     """The scorer that :meth:`Scorer.publish` wrote into a model's folder.
 
@@ -305,7 +362,7 @@ def load(folder: Path, placement: Placement) -> Scorer:
     content = read_json(path)
     try:
         options = AdmireOptions.model_validate(content["options"])
-        scorer = Scorer(options, content["width"], placement.device)
+        scorer = new_scorer(options, content["width"], placement.device)
         path = weights_file
         scorer.load_state_dict(load_file(weights_file))
     except (AttributeError, KeyError, TypeError, ValueError, OSError, SafetensorError, RuntimeError) as error:

@@ -78,8 +78,9 @@ def test_a_networks_score_by_hand(printed: bool, head: str) -> None:
     """w · relu of each vector's projection, with vectors of length sqrt(width), or as they are."""
     torch.manual_seed(0)
     start = {(0, 0): 0.5, (1, 1): 2.0} if head == "hidden" else {}
-    changed = {"printed": printed, "head": head, "hidden": 5, "cosine": 3.0 if start else None}
-    network = RankingNetwork([6] * 4, objective_options().model_copy(update=changed), start)
+    changed = {"head": head, "hidden": 5, "cosine": 3.0 if start else None}
+    options = objective_options().model_copy(update=changed)
+    network = RankingNetwork([6] * 4, options, start, as_printed=printed)
     if start:  # without the cosine it starts at zero
         assert not network.score.weight.any()
         torch.nn.init.normal_(network.score.weight)
