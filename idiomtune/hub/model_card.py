@@ -234,8 +234,6 @@ def model_card(
     rows = changes(table, (scores or {}).get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     glossary = record.get("glossary") or {}
-    reading = {"after": ["Normalize"], "has_default_prompt": False, "raw_spans": False}
-    reading |= {role: config["model"].get(f"{role}_prompt") or "" for role in ("query", "document")}
     about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
     return write_card(
         "trained",
@@ -246,7 +244,7 @@ def model_card(
         data=data,
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
         idiom_tokens=idiom_tokens,
-        reading=reading | record.get("reading", {}),
+        reading={"after": ["Normalize"]} | record.get("reading", {}),
         glossary={"form": "beside", "gate": None} | glossary,
         about=about if glossary else "",
         objective=objective,

@@ -8,9 +8,9 @@ import re
 import shlex
 import tempfile
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from idiomtune.hub.model_card import (
     shortened_paths,
     sources_of,
 )
-from idiomtune.io.files import find_links, fingerprint, list_names, printable, read_json, read_text, user_path
+from idiomtune.io.files import find_links, list_names, printable, read_json, read_text, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
@@ -46,19 +46,11 @@ _PICKLE = re.compile(r".+\.(bin|pt|pth|pkl|pickle|ckpt)")
 _MODEL_FILE = re.compile(
     r".+\.(safetensors|json|txt|model|spm|vocab|bpe|tiktoken|jinja|py|onnx|onnx_data)|LICEN[CS]E|NOTICE"
 )
-_MAX_FILE_SIZE = 50 * 10**9  # bytes; the Hub advises against more
 # Seconds without an answer: the client itself has no limit.
 _QUESTION_TIMEOUT = 15.0
 _UPLOAD_TIMEOUT = 120.0
 # In a commit the client wraps errors in the last two, and its Rust part raises them.
 _PUSH_ERRORS: tuple[type[Exception], ...] = (*CLIENT_ERRORS, RuntimeError, ValueError)
-_ADVICE = {
-    401: "log in with `hf auth login`, or put a token into HF_TOKEN",
-    402: "the account's storage is full: its settings say what it has",
-    403: "the token needs write access to this name: https://huggingface.co/settings/tokens",
-    413: "the Hub takes no file of this size: save the model in shards",
-    429: "too many requests: wait some minutes",
-}
 
 
 # ------------------------------------------------------------------------------------- what is pushed
@@ -78,14 +70,12 @@ class Upload:
     """
 
     kind: Literal["model", "dataset"] = "model"
-    repo_id: str
-    branch: str = "main"
     folder: Path
     files: Mapping[str, Path | bytes]
     licence: str | None
     problems: list[str]
     message: str
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str]
 
     @property
     def card(self) -> str:
@@ -94,17 +84,8 @@ class Upload:
         return (content if isinstance(content, bytes) else content.read_bytes()).decode()
 
     def contents(self) -> dict[str, Path | bytes]:
-        """The files with `idiomtune.json`: the list of them, and the checksums of those on disk.
-
-        Raises:
-            UserError: if one cannot be read.
-        """
-        try:
-            sums = {name: fingerprint(file) for name, file in self.files.items() if isinstance(file, Path)}
-        except OSError as error:
-            raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
-        listed = {"version": __version__, "files": sorted(self.files), "sha256": sums}
-        return {**self.files, MANIFEST: _json(listed)}
+        """The files with `idiomtune.json`, the list of them."""
+        return {**self.files, MANIFEST: _json({"version": __version__, "files": sorted(self.files)})}
 
 
 def collect_model(settings: PushSettings) -> Upload:
@@ -112,7 +93,7 @@ def collect_model(settings: PushSettings) -> Upload:
 
     Raises:
         UserError: if there is no such checkpoint, it is damaged or has no scores, the run has not ended, or
-            a file is not safetensors, or too large.
+            a file is not safetensors.
     """
     run, folder, record, saved = _check_finished(settings.checkpoint)
     scores = _scores(run, folder)
@@ -131,8 +112,6 @@ def collect_model(settings: PushSettings) -> Upload:
     )
     public = yaml.safe_dump(shortened_paths(config), sort_keys=False, allow_unicode=True)
     return Upload(
-        repo_id=settings.repo_id,
-        branch=settings.revision or "main",
         folder=folder,
         files={
             **models,
@@ -174,8 +153,6 @@ def collect_data(settings: PushSettings) -> Upload:
     card = re.sub(r"(?m)\Alicense: .*", f'license: "{licence}"', read_text(folder / "README.md")[4:])
     return Upload(
         kind="dataset",
-        repo_id=settings.repo_id,
-        branch=settings.revision or "main",
         folder=folder,
         files=files | {"README.md": f"---\n{card}".encode()},
         licence=licence,
@@ -266,11 +243,6 @@ def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[
                 f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
                 "safetensors are pushed. Remove it if it does not belong to the model"
             )
-        if path.is_file() and path.stat().st_size > _MAX_FILE_SIZE:
-            raise UserError(
-                f"{path} has more than {_MAX_FILE_SIZE / 1e9:.0f} GB, the most that the Hub takes: save the "
-                "model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
-            )
         is_hidden = any(part.startswith(".") for part in name.split("/"))
         if is_hidden or name in (*NOT_OF_THE_MODEL, "README.md") or not path.is_file():
             continue
@@ -306,17 +278,6 @@ def check_can_push(settings: TrainSettings, glossary: Mapping[str, Any] | None =
     _check_token(f"hub.push={hub.push}", may_be_silent=True)
 
 
-def check_can_send(problems: Iterable[str]) -> None:
-    """Check for certain failures before any long work.
-
-    Raises:
-        UserError: if there are problems, or the Hub does not accept the token.
-    """
-    if listed := "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems)):
-        raise UserError(f"this cannot be pushed:\n{listed}")
-    _check_token("a push")
-
-
 def _check_token(action: str, *, may_be_silent: bool = False) -> None:
     """Check that the Hub accepts the token.
 
@@ -330,7 +291,8 @@ def _check_token(action: str, *, may_be_silent: bool = False) -> None:
         with _time_limit(_QUESTION_TIMEOUT):
             log.info("the Hub's token is that of %s", HfApi().whoami()["name"])
     except CLIENT_ERRORS as error:
-        is_silent = is_network_error(error) and _status(error) not in (401, 403)
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        is_silent = is_network_error(error) and status not in (401, 403)
         if may_be_silent and is_silent and not isinstance(error, OfflineModeIsEnabled):
             log.warning("the Hub does not answer (%s): it is asked again for the push", reason_for(error))
             return
@@ -341,17 +303,21 @@ def _check_token(action: str, *, may_be_silent: bool = False) -> None:
 
 
 def send(upload: Upload, settings: PushSettings) -> str | None:
-    """Push, or show what a push would send; the last printed line is the commit's address.
+    """Push, or print what a push would send.
 
     Returns:
-        That address; None for a dry run.
+        The commit's address; None for a dry run.
 
     Raises:
         UserError: for everything that the user can fix.
     """
+    refuse_files(upload.folder, upload.files)
     if settings.dry_run:
         _show(upload, settings)
         return None
+    if listed := "\n".join(f"  - {problem}" for problem in upload.problems):
+        raise UserError(f"this cannot be pushed:\n{listed}")
+    _check_token("a push")
     return _push(upload, settings)
 
 
@@ -360,10 +326,7 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
     options = hub.model_dump(exclude={"push"}) | {"checkpoint": str(checkpoint), "revision": revision}
     settings: PushSettings = check(PushSettings, {**options, "examples": None, "dry_run": False})
     try:
-        upload = collect_model(settings)
-        refuse_files(upload.folder, upload.files)
-        check_can_send(upload.problems)
-        url = _push(upload, settings)
+        url = send(collect_model(settings), settings)
     except UserError as error:
         reason = str(error)
     except Exception as error:  # a bug, but hours of training are worth more: it is shown as one
@@ -371,16 +334,16 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
     else:
         log.info("pushed %s: %s", checkpoint.name, url)
         return
-    usual = {"private": True, "overwrite": False, "allow_sample": False, "dry_run": False}
-    overrides = [
-        shlex.quote(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-        for name, value in settings.model_dump(exclude_none=True).items()
-        if value != usual.get(name)
-    ]
+    options = settings.model_dump(exclude_none=True, exclude={"dry_run"})
+    overrides = [shlex.quote(f"{name}={value}") for name, value in options.items()]
     log.warning(
         "%s was NOT pushed to %s: %s\nThe run continues. To push it: idiomtune push %s",
         *(checkpoint, hub.repo_id, reason, " ".join(overrides)),
     )
+
+
+def _branch(settings: PushSettings) -> str:
+    return settings.revision or "main"
 
 
 def _show(upload: Upload, settings: PushSettings) -> None:
@@ -389,7 +352,7 @@ def _show(upload: Upload, settings: PushSettings) -> None:
         print(f"Before this can be pushed: {problem}\n")
     sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in upload.contents().items()}
     visibility = "private" if settings.private else "public"
-    print(printable(f"{upload.folder} would be pushed to {upload.repo_id}, {upload.branch}"))
+    print(printable(f"{upload.folder} would be pushed to {settings.repo_id}, {_branch(settings)}"))
     print(f"(dry run: the Hub was not contacted; a new repository would be {visibility})\n")
     lines = [(f"{size:,}", name) for name, size in sizes.items()]
     for size, name in [*lines, *(("left out", name) for name in upload.left_out)]:
@@ -414,26 +377,24 @@ def _push(upload: Upload, settings: PushSettings) -> str:
     try:
         with _time_limit(_UPLOAD_TIMEOUT):
             stale = _pushed_before(api, upload, settings) - contents.keys()
-            log.info("uploading %d files to %s, %s", len(contents), upload.repo_id, upload.branch)
+            branch = _branch(settings)
+            log.info("uploading %d files to %s, %s", len(contents), settings.repo_id, branch)
             added = [CommitOperationAdd(name, content) for name, content in contents.items()]
             deleted = [CommitOperationDelete(name) for name in sorted(stale)]
-            target: dict[str, Any] = {"revision": upload.branch, "repo_type": upload.kind}
             # Not `upload_folder`: it makes several commits, and half a model would be visible.
             done = api.create_commit(
-                upload.repo_id, [*added, *deleted], commit_message=upload.message, **target
+                settings.repo_id,
+                [*added, *deleted],
+                commit_message=upload.message,
+                revision=branch,
+                repo_type=upload.kind,
             )
     except _PUSH_ERRORS as error:
-        advice = f"; {_ADVICE[status]}" if (status := _status(error)) in _ADVICE else ""
         raise UserError(
-            f"{upload.repo_id}: the push failed: {reason_for(error)}{advice}\n  Nobody sees a push until it "
+            f"{settings.repo_id}: the push failed: {reason_for(error)}\n  Nobody sees a push until it "
             "is complete, and files that were uploaded completely are not sent again: run the command again"
         ) from error
     return without_secrets(str(done.commit_url))
-
-
-def _status(error: Exception) -> Any:
-    """The HTTP status that the Hub answered with, if it did."""
-    return getattr(getattr(error, "response", None), "status_code", None)
 
 
 def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[str]:
@@ -444,7 +405,8 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
     Raises:
         UserError: if the repository has something else, or is public although it should be private.
     """
-    target: dict[str, Any] = {"repo_id": upload.repo_id, "repo_type": upload.kind}
+    repo, branch = settings.repo_id, _branch(settings)
+    target: dict[str, Any] = {"repo_id": repo, "repo_type": upload.kind}
 
     def names(info: Any) -> set[str]:
         return {sibling.rfilename for sibling in info.siblings or []} - {".gitattributes"}
@@ -456,24 +418,24 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
     else:
         if settings.private and info.private is False:
             raise UserError(
-                f"the repository {upload.repo_id} is public, and a push is private by default: add "
+                f"the repository {repo} is public, and a push is private by default: add "
                 f"private=false if everybody may see this {upload.kind}, or make the repository private"
             )
         if info.private and not settings.private:
-            log.warning("the repository %s is private and stays so: its page can change that", upload.repo_id)
+            log.warning("the repository %s is private and stays so: its page can change that", repo)
         if (present := names(info)) and MANIFEST not in present and not settings.overwrite:
             raise UserError(
-                f"the repository {upload.repo_id} has something that was not pushed from here "
+                f"the repository {repo} has something that was not pushed from here "
                 f"({list_names(sorted(present), 5)}): choose another name, or add overwrite=true to put this "
                 f"{upload.kind} among it (files of the same name are replaced)"
             )
-    if upload.branch != "main":
-        api.create_branch(**target, branch=upload.branch, exist_ok=True)
-    present = names(api.repo_info(**target, revision=upload.branch))
+    if branch != "main":
+        api.create_branch(**target, branch=branch, exist_ok=True)
+    present = names(api.repo_info(**target, revision=branch))
     if MANIFEST not in present:
         return set()
     with tempfile.TemporaryDirectory() as folder:  # the client's cache may be read-only
-        api.hf_hub_download(**target, filename=MANIFEST, revision=upload.branch, local_dir=folder)
+        api.hf_hub_download(**target, filename=MANIFEST, revision=branch, local_dir=folder)
         return present & set(json.loads(Path(folder, MANIFEST).read_text(encoding="utf-8"))["files"])
 
 

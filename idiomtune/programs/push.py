@@ -4,7 +4,6 @@ from idiomtune.config import PushSettings
 from idiomtune.data.idioms import idioms_folder, is_idioms
 from idiomtune.data.names import WRITTEN
 from idiomtune.io.files import is_file, user_path
-from idiomtune.io.secrets import refuse_files
 
 
 def push(settings: PushSettings) -> str | None:
@@ -16,14 +15,12 @@ def push(settings: PushSettings) -> str | None:
     Raises:
         UserError: for everything that the user can fix.
     """
-    # Heavy: after the configuration is checked.
-    from idiomtune.hub.push import check_can_send, collect_data, collect_model, send
+    from idiomtune.hub.push import collect_data, collect_model, send  # heavy: after the checks of settings
 
     if is_idioms(settings.checkpoint):
         settings = settings.model_copy(update={"checkpoint": str(idioms_folder())})
     is_data = is_file(user_path(settings.checkpoint, "checkpoint") / WRITTEN)
-    upload = (collect_data if is_data else collect_model)(settings)
-    if not settings.dry_run:
-        check_can_send(upload.problems)
-    refuse_files(upload.folder, upload.files)
-    return send(upload, settings)
+    address = send((collect_data if is_data else collect_model)(settings), settings)
+    if address is not None:
+        print(address)
+    return address
