@@ -17,7 +17,7 @@ import yaml
 from safetensors.torch import save_file
 
 import idiomtune as it
-from idiomtune.io.records import check_extensions
+from idiomtune.io.records import check_resumed
 from tests.planted_runs import plant
 from tests.programs import program_env, refused
 from tests.tiny_runs import composed
@@ -205,7 +205,7 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     Path("evil/payload.py").write_text(CODE)
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
     for name, program in PROGRAMS.items():
-        if kind in CODELESS and name in ("evaluate", "learn"):
+        if kind in CODELESS and name in ("evaluate", "learn", "train"):
             continue
         if kind.startswith("odd") and name == "resume":  # which trains
             continue
@@ -244,9 +244,11 @@ def test_a_file_of_options_or_a_resumed_run_does_not_run_code(tiny_path: Path, t
 def test_extensions_are_named(tmp_path: Path) -> None:
     """A module in a run's record is imported if this command names it; the user's own cells are running."""
     run = tmp_path / "run"
-    check_extensions(run, ["mine", "__main__"], ["mine", "other"])
+    check_resumed(run, {"extensions": ["mine", "__main__"]}, {"extensions": ["mine", "other"]})
+    recorded = {"extensions": ["mine", "more"]}
     for named in ([], ["more"], ["other"]):
-        refused(lambda: check_extensions(run, ["mine", "more"], named), "extensions=[mine,more]")  # noqa: B023
+        current = {"extensions": named}
+        refused(lambda: check_resumed(run, recorded, current), "extensions=[mine,more]")  # noqa: B023
 
 
 def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Path, tmp_path: Path) -> None:

@@ -337,10 +337,7 @@ def command(run: Path) -> str:
         if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", override):
             key, equals, value = override.partition("=")
             value = re.sub(r"^'([\w./:@+-]+)'$", r"\1", value)
-            short = shortened_paths(value.strip("'\""))
-            if short == value.strip("'\""):  # no path, or a list of them
-                short = _PATH.sub(lambda match: shortened_paths(match[0]), value)
-            typed[key] = equals + short
+            typed[key] = equals + _PATH.sub(lambda match: shortened_paths(match[0]), value)
     if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
         typed["model"] = typed.pop("model.path")
     return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])

@@ -8,7 +8,7 @@ so, but because this command line or this call does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
 
@@ -33,7 +33,10 @@ from idiomtune.io.files import (
 LEARNED = "learned.json"  # of a model that `idiomtune learn` made
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _MODULES, _SHARDS = "modules.json", "model.safetensors.index.json"
-_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_TRANSFORMERS = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
 _LIBRARY = "sentence_transformers."  # whose modules need no code of the folder
 
 
@@ -116,15 +119,11 @@ class _ScoreFile(_Fields):
     records: list[_ScoreRecord] = []
 
 
-class _LearnedGlossary(_RecordedGlossary):
-    files: list[str]
-
-
 class _LearnedFile(_Fields):
     model: str
     options: dict[str, Any]
-    glossary: _LearnedGlossary
-    learned_before: list[_LearnedGlossary] = []
+    glossary: _RecordedGlossary
+    learned_before: list[_RecordedGlossary] = []
 
 
 class _Adapter(_Fields):
@@ -138,23 +137,13 @@ class _Module(_Fields):
     type: str
 
 
-def _reads_no_file(options: dict[str, Any]) -> dict[str, Any]:
-    if "gguf_file" in options:
-        raise ValueError("names a file")
-    return options
-
-
-_Options = Annotated[dict[str, Any], AfterValidator(_reads_no_file)]
-
-
-class _Transformer(_Fields):  # sentence-transformers' arguments, of earlier versions too
-    tokenizer_name_or_path: None = None
-    model_kwargs: _Options = {}
-    processor_kwargs: _Options = {}
-    config_kwargs: _Options = {}
-    model_args: _Options = {}
-    tokenizer_args: _Options = {}
-    config_args: _Options = {}
+def _names_no_file(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of sentence-transformers, of earlier versions too."""
+    values = [arguments, *(value for value in arguments.values() if isinstance(value, dict))]
+    for name in ("tokenizer_name_or_path", "gguf_file"):
+        if any(of.get(name) is not None for of in values):
+            raise ValueError(f"names a file: {name}")
+    return arguments
 
 
 class _Shards(_Fields):
@@ -172,7 +161,7 @@ _SHAPES: dict[str, Any] = {
     ADAPTER_CONFIG: _Adapter,
     _MODULES: list[_Module],
     _SHARDS: _Shards,
-    **{f"sentence_{kind}_config.json": _Transformer for kind in _KINDS},
+    **dict.fromkeys(_TRANSFORMERS, Annotated[dict[str, Any], AfterValidator(_names_no_file)]),
 }
 
 
@@ -260,7 +249,7 @@ def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
             raise UserError(message, file=folder / _MODULES, field=f"{number}.type")
     folders = list(dict.fromkeys([folder, *(folder / module["path"] for module in modules)]))
     for part in folders:
-        for name in (_SHARDS, ADAPTER_CONFIG, *(name for name in _SHAPES if name.startswith("sentence_"))):
+        for name in (_SHARDS, ADAPTER_CONFIG, *_TRANSFORMERS):
             if is_file(part / name):
                 read_record(part / name)
         if is_file(part / ADAPTER_CONFIG) and not is_file(part / ADAPTER):
@@ -294,26 +283,6 @@ def refuse_recorded_code(
         )
 
 
-def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse extensions that only a run's record names. `__main__`, the user's own cells, is running already.
-
-    Args:
-        run: its folder.
-        recorded: `extensions` in its record.
-        named: on this command line.
-
-    Raises:
-        UserError: naming them.
-    """
-    if unnamed := [module for module in recorded if module not in (*named, "__main__")]:
-        raise UserError(
-            f"the run in {run} needs Python code, which is run only if you name it: "
-            f"extensions=[{','.join(map(one_line, recorded))}]",
-            option="extensions",
-            field=list_names(list(map(one_line, unnamed))),
-        )
-
-
 def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Refuse dangerous options that only a run's record names.
 
@@ -324,7 +293,14 @@ def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, 
     Raises:
         UserError: for modules to import, a model to publish, files that it was not trained on.
     """
-    check_extensions(run, recorded.get("extensions") or (), current.get("extensions") or ())
+    modules, named = recorded.get("extensions") or (), current.get("extensions") or ()
+    if unnamed := [module for module in modules if module not in (*named, "__main__")]:  # the user's cells
+        raise UserError(
+            f"the run in {run} needs Python code, which is run only if you name it: "
+            f"extensions=[{','.join(map(one_line, modules))}]",
+            option="extensions",
+            field=list_names(list(map(one_line, unnamed))),
+        )
     hub, model = recorded.get("hub") or {}, recorded.get("model") or {}
     if hub.get("push") and not (current.get("hub") or {}).get("push"):
         push = f"hub.push={one_line(str(hub['push']))}"

@@ -14,8 +14,8 @@ from idiomtune.declarations.options import Count, Section, Temperature, Text, We
 from idiomtune.declarations.registry import objective
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.objectives.base import BaseObjective
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
-from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
 from idiomtune.requests import Request, Role, symmetric_query
 
@@ -292,7 +292,7 @@ class LabelledObjective(TripletObjective):
         return self._examples.names(numbers)
 
 
-class ScoredPairsObjective:
+class ScoredPairsObjective(BaseObjective):
     """Every row is a pair of texts with a score; both are embedded alike.
 
     The loss puts cosines in the order of the scores (`cosent`), or makes them equal to them (`cosine`).
@@ -306,12 +306,8 @@ class ScoredPairsObjective:
     >>> assert "gradient" in check_objective("own", data={"train": rows, "val_share": 0.4})
     """
 
-    unmarked_requests: Sequence[Request] = ()
-    idiom_sentences: Sequence[tuple[str, str]] = ()
-
     def __init__(self, options: UserDataOptions, splits: UserSplits, *, batch_size: int, seed: int) -> None:
         import numpy as np
-        from torch import nn
 
         from idiomloss import CoSENTLoss, CosineMSELoss
 
@@ -326,21 +322,12 @@ class ScoredPairsObjective:
             )
         losses = CosineMSELoss(graded.low, graded.high), CoSENTLoss(graded.temperature)
         self._loss = losses[self._by_order]
-        self.batch_size, self.seed = batch_size, seed
-        self.files = list(splits.files)
-        self.modules = nn.Module()  # trains nothing in addition to the encoder
+        super().__init__(len(self._scores), batch_size=batch_size, seed=seed, files=list(splits.files))
 
     def describe(self) -> str:
         """One line for the log."""
         scores = self._scores
         return f"{len(scores)} pairs with scores from {scores.min():g} to {scores.max():g}"
-
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's steps: all pairs in an order drawn from seed and epoch, then cut."""
-        import numpy as np
-
-        rng = np.random.default_rng([self.seed, epoch, 0])
-        return in_shards(shuffled_steps(range(len(self._scores)), self.batch_size, rng), shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests of these pairs: all first texts, then all second ones."""

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ from idiomtune.io.hub import without_secrets
 
 _MAX_BYTES = 4_000_000  # of an answer with all that the server adds, unpacked
 _MAX_SHOWN = 500  # characters of what a server says
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 class BusyError(Exception):
@@ -61,7 +59,7 @@ class Endpoint:
         if not self.key and self._needs_key:
             problem = "the environment variable with the key (OPENAI_API_KEY, or key=<another>) is not set"
             raise UserError(f"{problem}; a server without one needs endpoint=<address> alone", option="key")
-        headers = {"Authorization": f"Bearer {self.key or 'none'}", "Accept-Encoding": "gzip"}
+        headers = {"Authorization": f"Bearer {self.key or 'none'}"}
         limits = httpx2.Limits(max_connections=None)
         return httpx2.AsyncClient(headers=headers, limits=limits, timeout=None, follow_redirects=True)
 
@@ -89,7 +87,7 @@ class Endpoint:
             raise BusyError(f"no whole answer within timeout={self._timeout:g} seconds") from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             raise UserError(f"is no address: {error}", option="endpoint", file=self.address) from None
-        except (httpx2.HTTPError, OSError, zlib.error) as error:
+        except (httpx2.HTTPError, OSError) as error:
             raise BusyError(self._shown(str(error) or type(error).__name__)) from None
         try:
             content = json.loads(data)
@@ -103,10 +101,8 @@ class Endpoint:
     async def _read(self, client: httpx2.AsyncClient, body: Mapping[str, Any]) -> tuple[int, str, bytes]:
         data, address = bytearray(), f"{self.address.rstrip('/')}/chat/completions"
         async with client.stream("POST", address, json=body) as response:
-            is_packed = "content-encoding" in response.headers
-            unpacker = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
-            async for part in response.aiter_raw():
-                data += unpacker.decompress(part, _MAX_BYTES + 1) if unpacker else part
+            async for part in response.aiter_bytes():
+                data += part
                 if len(data) > _MAX_BYTES:
                     raise BusyError(f"an answer has more than {_MAX_BYTES:,} bytes")
         return response.status_code, response.headers.get("retry-after", ""), bytes(data)
@@ -119,17 +115,16 @@ class Endpoint:
 def _error_in(content: Any, status: int) -> tuple[int, str]:
     """The status, of an error in an answer with status 200 too, and what the server says is wrong or ""."""
     fields = content if isinstance(content, dict) else {}
-    choices = fields.get("choices") if isinstance(fields.get("choices"), list) else None
-    parts = [fields, *(choice for choice in choices or () if isinstance(choice, dict))]
+    choices = fields["choices"] if isinstance(fields.get("choices"), list) else []
+    parts = [fields, *(choice for choice in choices if isinstance(choice, dict))]
     error = next((part["error"] for part in parts if part.get("error")), None)
-    if error is None and (status != 200 or fields.get("object") == "error"):
-        error = content
-    elif error is None and choices:
+    if error is None and status == 200 and choices:
         return status, ""
-    message = error or "not the protocol's JSON: does the address end in /v1?"
-    details = message if isinstance(message, dict) else {"message": message}
-    code = str(details.get("code"))
+    error = error or content
     if status == 200:
+        code = str(error.get("code")) if isinstance(error, dict) else ""
         status = int(code) if re.fullmatch(r"[45]\d\d", code, re.ASCII) else 500
-    words = [str(details[name]) for name in ("message", "detail", "msg", "param") if details.get(name)]
-    return status, " ".join(words) or str(content)
+        if error is content:
+            return status, f"not the protocol's JSON: does the address end in /v1? {content}"
+    message = error.get("message") if isinstance(error, dict) and not error.get("param") else None
+    return status, message if isinstance(message, str) else json.dumps(error, ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import signal
 import threading
@@ -70,8 +69,8 @@ def texts() -> list[dict[str, Any]]:
     return [row.values for row in read_rows(Path("data/texts.jsonl"))]
 
 
-def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
-    write(chat, "licence=cc0-1.0", "domains=[Sport,Food]")
+def test_the_data_set_has_idiolinks_form_and_is_scored(chat: ChatServer, tiny_path: Path) -> None:
+    write(chat, "domains=[Sport,Food]")
     splits = {name: load_split(Path("data"), name) for name in ("train", "val")}
     idioms = [{document.idiom for document in split.documents} for split in splits.values()]
     assert idioms[0] | idioms[1] == set(list(EXPRESSIONS)[:4])
@@ -95,7 +94,13 @@ def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
     assert (record["calls"], record["prompt_tokens"]) == (len(chat.bodies), 100 * len(chat.bodies))
     contents = [path.read_text("utf-8") for path in Path("data").rglob("*.*") if path.is_file()]
     assert not [content for content in contents if KEY in content or chat.address in content]
-    scores = it.evaluate("minilm", ["idiolink"], **{"data": {"root": "data"}})
+    assert collect_data(_push_settings()).problems  # no licence is known
+    upload = collect_data(_push_settings(license="mit"))
+    assert {"README.md", "train/indexes.json", "val/queries.json", "prompts/judge.txt"} <= set(upload.files)
+    assert (upload.kind, upload.licence, upload.problems) == ("dataset", "mit", [])
+    assert yaml.safe_load(upload.card.split("---")[1])["license"] == "mit"
+    assert "answers.jsonl" in upload.left_out
+    scores = it.evaluate(tiny_path, ["idiolink"], **{"data": {"root": "data"}})
     assert 0 < scores["idiolink/val/sentence/ndcg@10"] <= 1
 
 
@@ -142,14 +147,7 @@ def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: Chat
 
 
 @pytest.mark.parametrize(
-    ("reply", "problem"),
-    [
-        (401, "OPENAI_API_KEY"),
-        (404, "author"),
-        (400, "endpoint"),
-        (500, "endpoint"),
-        (429, "endpoint"),
-    ],
+    ("reply", "problem"), [(401, "OPENAI_API_KEY"), (404, "author"), (400, "endpoint"), (429, "endpoint")]
 )
 def test_what_a_server_refuses_is_said_at_once(reply: int, problem: str, chat: ChatServer) -> None:
     chat.reply = lambda _: reply
@@ -205,8 +203,6 @@ def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
 @pytest.mark.parametrize(
     ("unknown", "refusal"),
     [
-        (["response_format"], 400),
-        (["max_tokens"], 400),
         (["response_format", "max_tokens"], 400),
         (["response_format"], (500, {"error": {"message": "failed to parse grammar"}})),
         (
@@ -214,7 +210,6 @@ def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
             (400, {"error": {"message": "only the default (1) is supported", "param": "temperature"}}),
         ),
         (["temperature"], (422, {"detail": [{"loc": ["body", "temperature"], "msg": "not permitted"}]})),
-        (["temperature"], (200, {"error": {"message": "no temperature here", "code": 400}})),
         (["max_tokens"], (400, {"error": "'max_tokens' is unknown. Use 'max_completion_tokens' instead."})),
     ],
 )
@@ -242,9 +237,7 @@ def test_a_limit_that_is_too_high_for_a_server_is_not_left_out(chat: ChatServer)
     [
         ({"error": {"message": "rate limited upstream", "code": 429}}, "rate limited upstream"),
         ({"error": {"message": "no such key", "code": "401"}, "choices": None}, "OPENAI_API_KEY"),
-        ({"error": "overloaded"}, "overloaded"),
         ({"choices": [{"error": {"message": "upstream fell", "code": 502}}]}, "upstream fell"),
-        ({"object": "error", "message": "context is full", "code": 400}, "context is full"),
     ],
 )
 def test_an_error_in_an_answer_with_status_200_is_shown(reply: Any, named: str, chat: ChatServer) -> None:
@@ -254,7 +247,7 @@ def test_an_error_in_an_answer_with_status_200_is_shown(reply: Any, named: str, 
     assert not Path("data/answers.jsonl").exists()
 
 
-@pytest.mark.parametrize("reply", [{"content": None, "reasoning_content": "I think"}, "<think>As they", None])
+@pytest.mark.parametrize("reply", [{"content": None, "reasoning_content": "I think"}, "<think>As they"])
 def test_answers_cut_off_within_the_reasoning_end_the_run_early(reply: Any, chat: ChatServer) -> None:
     chat.reply, chat.finish_reason = lambda _: reply, "length"
     refused(lambda: write(chat, "concurrency=2"), "answer_tokens=8000")
@@ -285,22 +278,15 @@ def _slowly(file: Any, begin: bytes, end: bytes = b"", seconds: float = 1.5) -> 
     file.write(end)
 
 
-def _packed(content: bytes) -> bytes:
-    return b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(content)
-
-
 @pytest.mark.parametrize(
     ("write_to", "named"),
     [
         (lambda file, good: _slowly(file, _HEAD + b"\r\n", good), "timeout=0.5"),
-        (lambda file, good: _slowly(file, _HEAD + b"X-A: ", b"\r\n\r\n" + good), "timeout=0.5"),
         (lambda file, good: file.write(_HEAD + b"\r\n" + b" " * 5_000_000 + good), "bytes"),
-        (lambda file, good: file.write(_HEAD + _packed(b" " * 10**7 + good)), "bytes"),
-        (lambda file, good: file.write(_HEAD + _packed(good)), None),
     ],
 )
-def test_an_answer_has_a_deadline_and_a_size(write_to: Any, named: str | None, chat: ChatServer) -> None:
-    """Packed or not; each of them ends with a good answer."""
+def test_an_answer_has_a_deadline_and_a_size(write_to: Any, named: str, chat: ChatServer) -> None:
+    """Each of them ends with a good answer."""
     good = chat.reply
 
     def reply(body: dict[str, Any]) -> Any:
@@ -308,12 +294,8 @@ def test_an_answer_has_a_deadline_and_a_size(write_to: Any, named: str | None, c
         return lambda file: write_to(file, json.dumps(content).encode())
 
     chat.reply = reply
-    if named is None:
-        write(chat)
-        assert len(texts()) == 4 * 12
-    else:
-        refused(lambda: write(chat, named if "=" in named else "timeout=60"), "endpoint", named)
-        assert not Path("data/answers.jsonl").exists()
+    refused(lambda: write(chat, named if "=" in named else "timeout=60"), "endpoint", named)
+    assert not Path("data/answers.jsonl").exists()
 
 
 def test_a_second_interrupt_waits_for_no_answer(chat: ChatServer) -> None:
@@ -364,8 +346,7 @@ def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> No
     [
         (lambda good: f'<think>As {{"texts": [...]}} I write.</think>{good}', 2),
         (lambda good: good[:-30], 1),  # cut off in the second text
-        (lambda good: good.replace('"span"', '"words"', 1), 1),
-        (lambda good: [{"type": "thinking"}, {"type": "text", "text": good}], 2),
+        (lambda good: [{"type": "thinking"}, {"type": "text", "text": good.replace('"span"', '"s"', 1)}], 1),
         (lambda good: good.replace("man", "m\\ud800\\u0007an"), 2),
         (lambda _: None, 0),
     ],
@@ -386,9 +367,7 @@ def test_answers_are_read_as_far_as_they_can_be(
     write(chat, "tries=1")  # what was stored can be read
 
 
-@pytest.mark.parametrize(
-    "content", [b"<html>no</html>", b'{"error": {"message": "busy"}}', b"[]", b"{", b"[" * 10**6]
-)
+@pytest.mark.parametrize("content", [b"<html>no</html>", b"[]", b"[" * 10**6])
 def test_what_is_no_answer_is_not_stored(content: bytes, chat: ChatServer) -> None:
     chat.reply = lambda _: content
     refused(lambda: write(chat), "endpoint", "/v1")
@@ -587,25 +566,14 @@ def test_splits_of_an_earlier_start_vanish_and_links_are_refused(chat: ChatServe
     Path("data/prompts/judge.txt").symlink_to(here / "private.txt")
     refused(lambda: write(chat), "output", "judge.txt")
     refused(lambda: run(["review", "folder=data"]), "folder", "judge.txt")
-    options = {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}
-    refused(lambda: collect_data(check(PushSettings, options)), "checkpoint", "judge.txt")
+    refused(lambda: collect_data(_push_settings()), "checkpoint", "judge.txt")
 
 
-def test_a_data_set_is_pushed_with_its_licence(chat: ChatServer) -> None:
-    write(chat)
-    options = {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}
-    upload = collect_data(check(PushSettings, options))
-    assert upload.problems
-    upload = collect_data(check(PushSettings, {**options, "license": "mit"}))
-    assert {"README.md", "train/indexes.json", "val/queries.json", "prompts/judge.txt"} <= set(upload.files)
-    assert (upload.kind, upload.licence, upload.problems) == ("dataset", "mit", [])
-    assert yaml.safe_load(upload.card.split("---")[1])["license"] == "mit"
-    assert "answers.jsonl" in upload.left_out
-
-
-def _push_options() -> dict[str, Any]:
-    options = dict.fromkeys(("revision", "examples", "license"))
-    return {**options, **dict.fromkeys(("overwrite", "allow_sample", "dry_run"), False), "private": True}
+def _push_settings(**more: Any) -> PushSettings:
+    options = dict.fromkeys(("revision", "examples", "license", "overwrite", "allow_sample", "dry_run"))
+    chosen = options | {"checkpoint": "data", "repo_id": "me/x", "private": True, "overwrite": False}
+    settings: PushSettings = check(PushSettings, chosen | {"allow_sample": False, "dry_run": False} | more)
+    return settings
 
 
 def test_agreement_by_hand() -> None:
@@ -840,7 +808,6 @@ def test_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
     "reply",
     [
         lambda good, key: good.replace("man", f"man {key}"),
-        lambda _, key: (401, {"error": {"message": f"Bearer {key} is wrong"}}),
         lambda _, key: (400, {"detail": key}),
         lambda _, key: {"content": None, "refusal": key},
         lambda _, key: key.encode(),
@@ -872,22 +839,19 @@ def test_a_key_that_cannot_be_one_is_refused_unseen(
     assert not chat.bodies
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
+def test_marks_are_removed_and_nothing_else() -> None:
+    for mark in (
         *("**{}**", "[[{}]]", "[{}]", "*{}*", "__{}__", "_{}_", "<b>{}</b>", "`{}`", "\u200b{}", "{}\u00ad"),
         *("1. {}", '2) "{}"', "- {}", "• {}", "“{}”", "«{}»", '"{}"', "&quot;{}&quot;", "{}\\n"),
-    ],
-)
-def test_marks_are_removed(mark: str) -> None:
-    assert clean(mark.format("He broke the ice.")) == "He broke the ice."
-
-
-@pytest.mark.parametrize(
-    "text", ["“Yes,” he said, “we broke the ice.”", "It's 5_000 or 3-4.", "Er sagt »ja« dazu.", "می‌خواهم"]
-)
-def test_what_is_no_mark_stays(text: str) -> None:
-    assert clean(text) == text
+    ):
+        assert clean(mark.format("He broke the ice.")) == "He broke the ice."
+    for text in (
+        "“Yes,” he said, “we broke the ice.”",
+        "It's 5_000 or 3-4.",
+        "Er sagt »ja« dazu.",
+        "می‌خواهم",
+    ):
+        assert clean(text) == text
 
 
 def test_the_end_says_what_is_missing(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -929,21 +893,6 @@ def test_odd_values_are_named_and_asked_for_again(chat: ChatServer, caplog: pyte
         error = refused(lambda: run(["review", "folder=data"]), name, named)
         assert name == "write.json" or "line 1" in str(error)
         Path("data", name).write_text(content)
-
-
-def test_what_no_spreadsheet_takes_breaks_a_rule(chat: ChatServer) -> None:
-    good, num = chat.reply, 0
-
-    def reply(body: dict[str, Any]) -> Any:
-        nonlocal num
-        num += 1
-        return str(good(body)).replace("man", "man\\uffff") if num == 1 else good(body)
-
-    chat.reply = reply
-    write(chat)
-    assert any("spreadsheet" in rule for _, rule, _ in read_json(Path("data/write.json"))["broken"])
-    run(["review", "folder=data"])
-    assert len(list(read_rows(Path("data/review.xlsx")))) == 4 * 12
 
 
 def test_a_blank_row_above_the_header_of_the_review(chat: ChatServer) -> None:
