@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import idiomloss
 from idiomtune.admire import AdmireOptions
-from idiomtune.admire.scorer import new_scorer, route, usage_of
+from idiomtune.admire.scorer import Scorer, new_scorer, route, usage_of
 from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
@@ -25,11 +25,12 @@ from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
+from idiomtune.objectives.base import BaseObjective
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.requests import Request, Usage
 
 
-class AdmireObjective:
+class AdmireObjective(BaseObjective):
     """Trains the scorer and the encoder on AdMIRe's items and, for the sense, AStitch's sentences (*usages*).
 
     Of a fold, the compounds that are held out are in neither, nor are their meanings.
@@ -51,6 +52,7 @@ class AdmireObjective:
     >>> assert "loss" in check_objective("admire_experts", skip=["gradient"])
     """
 
+    modules: Scorer
     repeats_anchors = False
 
     def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
@@ -77,11 +79,8 @@ class AdmireObjective:
 
         width = empty_encoder(settings.model).dimension
         torch.manual_seed(settings.seed)  # of the scorer's first weights
-        scorer = self.modules = new_scorer(
-            options, width, choose_device(settings.device, settings.precision).device
-        )
-        self._batch_size, self._seed = settings.trainer.batch_size, settings.seed
-        self.files = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
+        scorer = new_scorer(options, width, choose_device(settings.device, settings.precision).device)
+        read = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
         self.special_tokens = {name: getattr(options, name) for name in options.special_tokens}
         loss = options.loss
         self._rank_loss = {
@@ -92,11 +91,18 @@ class AdmireObjective:
             "top1_printed": idiomloss.Top1PrintedLoss(loss.margin, loss.sum_weight),
         }[loss.rank]
         captions = [] if scorer.towers else scorer.captions_of(self._items)
-        self.unmarked_requests = [Request(caption) for caption in captions]
-        self._plain = set(self.unmarked_requests)
         of_items = [usage_of(item) for item in self._items]
         self._sentences = [*self._usages, *of_items]
-        self.idiom_sentences = [(usage.phrase, usage.sentence) for usage in (*of_items, *self._usages)]
+        super().__init__(
+            len(self._items),
+            batch_size=settings.trainer.batch_size,
+            seed=settings.seed,
+            files=read,
+            unmarked_requests=[Request(caption) for caption in captions],
+            idiom_sentences=[(usage.phrase, usage.sentence) for usage in (*of_items, *self._usages)],
+        )
+        self.modules = scorer
+        self._plain = set(self.unmarked_requests)
         compounds = {plain_expression(phrase) for phrase, _ in self.idiom_sentences}
         num_without = sum(not any(self._meanings(usage)) for usage in self._sentences)
         self._notes = [
@@ -119,15 +125,6 @@ class AdmireObjective:
         idiomatic, literal = self._by_compound.get(plain_expression(usage.phrase), ((), ()))
         return (idiomatic, literal) if usage.is_idiomatic else (literal, idiomatic)
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's steps, a function of seed and epoch."""
-        return in_shards(self._pass(range(len(self._items)), epoch, 0), shards)
-
-    def _pass(self, anchors: Sequence[int], number: int, kind: int) -> list[list[int]]:
-        """The steps of one pass over the anchors of a kind."""
-        rng = np.random.default_rng([self._seed, number, kind])
-        return shuffled_steps(anchors, self._batch_size, rng)
-
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests of these items, of their usages, and of the meanings of all their compounds."""
         scorer = self.modules
@@ -149,7 +146,7 @@ class AdmireObjective:
         number = min(self._options.usages_per_item, total)
         start = (epoch * len(self._items) + item) * number
         rounds = range(start // total, (start + number - 1) // total + 1)
-        orders = [np.random.default_rng([self._seed, round_, 3]).permutation(total) for round_ in rounds]
+        orders = [np.random.default_rng([self.seed, round_, 3]).permutation(total) for round_ in rounds]
         chosen = np.concatenate(orders)[start % total :][:number]
         return [self._usages[i] for i in chosen.tolist()]
 
@@ -210,11 +207,16 @@ class PublishedObjective(AdmireObjective):
         self._anchors = range(num), range(num, num + len(self._items))  # sentences, items
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        passes = [self._pass(anchors, epoch, kind) for kind, anchors in enumerate(self._anchors)]
+        def one_pass(kind: int, number: int) -> list[list[int]]:
+            """The steps of one pass over the anchors of a kind."""
+            rng = np.random.default_rng([self.seed, number, kind])
+            return shuffled_steps(self._anchors[kind], self.batch_size, rng)
+
+        passes = [one_pass(kind, epoch) for kind in (0, 1)]
         if self._options.sense_encoder.stage == "first":
             in_order = chain(
-                (self._pass(self._anchors[0], i, 0) for i in range(self._options.sense_encoder.epochs)),
-                (self._pass(self._anchors[1], i, 1) for i in count()),
+                (one_pass(0, number) for number in range(self._options.sense_encoder.epochs)),
+                (one_pass(1, number) for number in count()),
             )
             length = sum(map(len, passes))
             steps = list(islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length))

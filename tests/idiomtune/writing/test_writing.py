@@ -146,14 +146,31 @@ def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: Chat
     refused(lambda: write(chat, "prompts=own"), "prompts", "sense.txt", "$count")
 
 
+def refusal(status: int, message: str, **more: Any) -> tuple[int, Any]:
+    return status, {"error": {"message": message, **more}}
+
+
 @pytest.mark.parametrize(
-    ("reply", "problem"), [(401, "OPENAI_API_KEY"), (404, "author"), (400, "endpoint"), (429, "endpoint")]
+    ("reply", "named"),
+    [
+        *((401, ["OPENAI_API_KEY"]), (404, ["author"]), (400, []), (429, [])),
+        (refusal(400, "max_tokens 2000 is too large, at most 1024"), ["1024"]),  # not left out
+        # An error with status 200.
+        (refusal(200, "rate limited upstream", code=429), ["rate limited upstream"]),
+        (refusal(200, "no such key", code="401"), ["OPENAI_API_KEY"]),
+        ((200, {"choices": [{"error": {"message": "upstream fell", "code": 502}}]}), ["upstream fell"]),
+        # No protocol.
+        *((content, ["/v1"]) for content in (b"<html>no</html>", b"[]", b"[" * 10**6)),
+    ],
 )
-def test_what_a_server_refuses_is_said_at_once(reply: int, problem: str, chat: ChatServer) -> None:
+def test_what_a_server_refuses_is_said_at_once(reply: Any, named: list[str], chat: ChatServer) -> None:
+    """And nothing is stored."""
     chat.reply = lambda _: reply
-    error = refused(lambda: write(chat), problem)
+    error = refused(lambda: write(chat), "endpoint" if reply not in (401, 404) else "", *named)
     assert KEY not in str(error)
     assert len(chat.bodies) <= 4  # one question in four forms, not eight at once
+    assert all(body.keys() & {"max_tokens", "max_completion_tokens"} for body in chat.bodies)
+    assert not Path("data/answers.jsonl").exists()
 
 
 def test_an_interrupted_start_goes_on(chat: ChatServer) -> None:
@@ -224,27 +241,6 @@ def test_servers_that_lack_an_option_are_asked_without_it(
     if unknown[0] != "max_tokens":
         told = [message for message in caplog.messages if unknown[0] in message]
         assert len(told) == 3  # once for each model
-
-
-def test_a_limit_that_is_too_high_for_a_server_is_not_left_out(chat: ChatServer) -> None:
-    chat.reply = lambda _: (400, {"error": {"message": "max_tokens 2000 is too large, at most 1024"}})
-    refused(lambda: write(chat), "endpoint", "1024")
-    assert all(body.keys() & {"max_tokens", "max_completion_tokens"} for body in chat.bodies)
-
-
-@pytest.mark.parametrize(
-    ("reply", "named"),
-    [
-        ({"error": {"message": "rate limited upstream", "code": 429}}, "rate limited upstream"),
-        ({"error": {"message": "no such key", "code": "401"}, "choices": None}, "OPENAI_API_KEY"),
-        ({"choices": [{"error": {"message": "upstream fell", "code": 502}}]}, "upstream fell"),
-    ],
-)
-def test_an_error_in_an_answer_with_status_200_is_shown(reply: Any, named: str, chat: ChatServer) -> None:
-    chat.reply = lambda _: (200, reply)
-    refused(lambda: write(chat), "endpoint", named)
-    assert len(chat.bodies) <= 4
-    assert not Path("data/answers.jsonl").exists()
 
 
 @pytest.mark.parametrize("reply", [{"content": None, "reasoning_content": "I think"}, "<think>As they"])
@@ -365,13 +361,6 @@ def test_answers_are_read_as_far_as_they_can_be(
     write(chat, "tries=1")
     assert Counter(text["usage"] for text in texts())["sense"] == 4 * num_readable
     write(chat, "tries=1")  # what was stored can be read
-
-
-@pytest.mark.parametrize("content", [b"<html>no</html>", b"[]", b"[" * 10**6])
-def test_what_is_no_answer_is_not_stored(content: bytes, chat: ChatServer) -> None:
-    chat.reply = lambda _: content
-    refused(lambda: write(chat), "endpoint", "/v1")
-    assert not Path("data/answers.jsonl").exists()
 
 
 def test_an_answer_that_was_cut_off_is_asked_for_with_more_tokens(chat: ChatServer) -> None:
@@ -792,7 +781,7 @@ def test_what_write_has_not_written_stays(chat: ChatServer, caplog: pytest.LogCa
     assert "1 votes" in Path("data/README.md").read_text()
 
 
-def test_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
+def test_wrong_options_are_refused(chat: ChatServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "data").mkdir()
     refused(lambda: run(["review", "folder=data"]), "folder")
     refused(lambda: write(chat, "val=0.6", "test=0.4"), "val")
@@ -801,6 +790,9 @@ def test_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
     assert "sk-my" not in str(error)
     refused(lambda: run(["none.tsv", "output=x", "model=y"]), "none.tsv")
     assert "hunter2" not in str(refused(lambda: write(chat, "key=hunter2_and_more"), "key"))
+    for value in ("sword\nfish", "sword\x7ffish", "swordfïsh"):  # no key has these signs
+        monkeypatch.setenv("MYAUTH", value)
+        assert "sword" not in str(refused(lambda: write(chat, "key=MYAUTH"), "key", "MYAUTH"))
     assert not chat.bodies
 
 
@@ -828,15 +820,6 @@ def test_the_key_is_neither_shown_nor_stored(
     stored = [path.read_text("utf-8") for path in Path("data").rglob("*") if path.is_file()]
     assert not [text for text in (shown, *caplog.messages, *stored) if "fish" in text]
     assert chat.keys == {f"Bearer {key}"}
-
-
-@pytest.mark.parametrize("value", ["sword\nfish", "sword\x7ffish", "swordfïsh"])
-def test_a_key_that_cannot_be_one_is_refused_unseen(
-    value: str, chat: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MYAUTH", value)
-    assert "sword" not in str(refused(lambda: write(chat, "key=MYAUTH"), "key", "MYAUTH"))
-    assert not chat.bodies
 
 
 def test_marks_are_removed_and_nothing_else() -> None:
