@@ -93,11 +93,7 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
     done = run(*report, f"output={tmp_path / 'report'}")
     assert done.returncode == 0, done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "worse by at most 0.1" in line]
-    assert [cell.strip() for cell in row.split("│")[-4:-1]] == [
-        "[+0.0000, +0.0000]",
-        "48",
-        "12",
-    ]  # the same model
+    assert [cell.strip() for cell in row.split("│")[-4:-1]] == ["[+0.0000, +0.0000]", "48", "12"]  # the same
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from idiomtune.config import ExploreSettings
 from idiomtune.io.files import printable, write_text
-from idiomtune.io.outputs import reserved_output
+from idiomtune.io.outputs import check_output, reserved_output
 
 
 def explore(options: ExploreSettings) -> Path | None:
@@ -16,13 +16,19 @@ def explore(options: ExploreSettings) -> Path | None:
     Raises:
         UserError: for everything that the user can fix.
     """
-    # Heavy: after the settings are known to be right.
+    if options.output is not None:
+        check_output("output", options.output, overwrite=options.overwrite)
+    # Heavy: after the output is known to be free.
     from idiomtune.explorer.models import explorer_of, find_models
     from idiomtune.explorer.server import bound_socket, check_can_serve, page, serve
 
     print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
     if options.output is not None:
         with reserved_output("output", options.output, overwrite=options.overwrite) as file:
+            # Heavy: after the file is known to be free.
+            from idiomtune.explorer.models import explorer_of
+            from idiomtune.explorer.server import page
+
             explorer, title = explorer_of(options)
             write_text(file, page(explorer, title, live=False))
         return options.output
