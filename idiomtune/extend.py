@@ -6,10 +6,10 @@ A module with these is named by `extensions=`, which imports it before torch: so
 """
 
 from idiomtune.benchmarks import Benchmark, Embed, Result
-from idiomtune.benchmarks.kinds import PairsOptions, RetrievalOptions, pairs_benchmark, retrieval_benchmark
+from idiomtune.benchmarks.kinds import PairsOptions, RetrievalOptions
 from idiomtune.data.fields import Filled, FilledCell, TableRow
 from idiomtune.data.locations import data_files, folder_of
-from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType, OptionsWithSplit
+from idiomtune.declarations.benchmark import BenchmarkOptions, OptionsWithSplit
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
 from idiomtune.declarations.options import Count, Factor, Names, Ratio, Section, Temperature, Text, Weight
@@ -26,7 +26,6 @@ __all__ = [
     "Batch",
     "Benchmark",
     "BenchmarkOptions",
-    "BenchmarkType",
     "Count",
     "DataMissingError",
     "DatasetType",
@@ -58,8 +57,6 @@ __all__ = [
     "data_files",
     "folder_of",
     "objective",
-    "pairs_benchmark",
     "read_rows",
     "read_table",
-    "retrieval_benchmark",
 ]

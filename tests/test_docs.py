@@ -226,7 +226,7 @@ def test_the_headline_script_composes(quick: str, tmp_path: Path) -> None:
 def test_what_commands_write_is_ignored_by_git() -> None:
     """Whoever tries the README, the tutorial and the examples in a checkout has nothing to clean up."""
     pages = read("README.md") + read("docs/tutorial.md")
-    written = re.findall(r" (?:output|run_dir|per_query|predictions|plots)=([\w./]+)", pages)
+    written = re.findall(r" (?:output|run_dir|per_query|predictions)=([\w./]+)", pages)
     for example in (ROOT / "examples").glob("*.py"):
         written += re.findall(r'output: str = "(.+?)"', example.read_text(encoding="utf-8"))
     assert {"runs/idioms", "runs/learned.json", "models/mine", "out/infonce"} <= set(written)

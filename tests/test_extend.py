@@ -20,15 +20,15 @@ from tests.own_data import STS, write, write_collection
 from tests.programs import ROOT
 
 MODULE = """
-from idiomtune.extend import DatasetType, PairsOptions, RetrievalOptions, pairs_benchmark, retrieval_benchmark
+from idiomtune.extend import DatasetType, PairsOptions, RetrievalOptions, benchmark
 
 
-@pairs_benchmark("proverbs", title="Proverbs")
+@benchmark("proverbs", title="Proverbs")
 class ProverbOptions(PairsOptions):
     pass
 
 
-@retrieval_benchmark("sayings", title="Sayings")
+@benchmark("sayings", title="Sayings")
 class SayingOptions(RetrievalOptions):
     pass
 

@@ -147,7 +147,6 @@ TAKEN: list[Taken] = [
     ("evaluate", "output=scores.json", SCORES, "output=scores.json|overwrite=true"),
     ("evaluate", "per_query=q.jsonl", {"q.jsonl": "{}\n"}, "per_query=q.jsonl|overwrite=true"),
     ("evaluate", "predictions=out overwrite=true", MINE, "predictions=out"),
-    ("evaluate", "plots=out", MINE, "plots=out"),
     ("evaluate", "output=a.json per_query=a.json", {}, "per_query=a.json"),
     ("evaluate", "output=out", MINE, "output=out"),
     ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json"),
@@ -202,7 +201,7 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
     """Empty files and folders (`mktemp`), new ones, and with overwrite=true the scores of before."""
     Path("empty").touch()
     Path("folder").mkdir()
-    outputs = ("per_query=new/q.jsonl", "predictions=folder", "plots=new/plots")
+    outputs = ("per_query=new/q.jsonl", "predictions=folder")
     evaluate(tiny_path, *EVALUATE, "output=empty", *outputs)
     before = json.loads(Path("empty").read_text())["scores"]
     assert before

@@ -102,14 +102,17 @@ SEARCH = f"-m {OWN} hydra/sweeper=optuna hydra.sweeper.n_trials=1 trainer.learni
 FINISHED = '{"status": "finished", "experiment": "own"}'
 SECRET = "hf_" + "aB3" * 12
 LEAVES = """
-from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.declarations.benchmark import BenchmarkOptions
+from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Score
 
+@benchmark(__name__)
 class Options(BenchmarkOptions):
     def possible_scores(self, splits):
         return [Score("one", "", "", "a")]
 
-DECLARED = [BenchmarkType(__name__, Options, lambda settings, options: exit())]
+    def build(self, settings):
+        exit()
 """
 MODULES = {f"{name}.py": LEAVES for name in ("one", "two")} | {"exits.py": "raise SystemExit(0)"}
 ONE = "+benchmark.one={name:one}"

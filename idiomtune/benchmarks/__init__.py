@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from idiomtune.declarations.benchmark import QueryResult
-from idiomtune.declarations.examples import Distributions
-from idiomtune.declarations.registry import benchmark_type, resolve
+from idiomtune.declarations.registry import benchmark_type
 from idiomtune.declarations.score import Score
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.requests import Request
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
-    "Distributions",
     "Embed",
     "Result",
     "Score",
@@ -47,7 +45,6 @@ class Result:
     Attributes:
         per_query: one record for each query (or item) and mode.
         predictions: file name → text, in the task's submission format.
-        plots: name → what to draw.
         notes: how to read the scores, a sentence each.
         maps: one record for each group of texts: their places in two dimensions, for a figure.
     """
@@ -55,7 +52,6 @@ class Result:
     scores: list[Score] = field(default_factory=list)
     per_query: list[dict[str, Any]] = field(default_factory=list)
     predictions: dict[str, str] = field(default_factory=dict)
-    plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     maps: list[dict[str, Any]] = field(default_factory=list)
 
@@ -168,7 +164,7 @@ def build_benchmarks(
     missing: dict[str, str] = {}
     for name in settings.benchmark if names is None else names:
         try:
-            benchmarks.append(resolve(benchmark_type(name).build)(settings, settings.benchmark[name]))
+            benchmarks.append(settings.benchmark[name].build(settings))
         except DataMissingError as error:
             if names is not None:
                 raise

@@ -1,6 +1,6 @@
 """Benchmarks of pairs and of retrieval: a new one needs only data and a class of options.
 
-@pairs_benchmark("proverbs", title="Proverbs")
+@benchmark("proverbs", title="Proverbs")
 class ProverbOptions(PairsOptions):
     \"""`data.proverbs=<folder>` has `<split>.csv`, with the columns sentence1, sentence2 and score.\"""
 
@@ -9,20 +9,16 @@ DECLARED = [DatasetType("proverbs", title="Proverbs", licence="cc0-1.0")]
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from idiomtune.benchmarks.user import pairs_facts, retrieval_facts
-from idiomtune.declarations.benchmark import BenchmarkOptions, OptionsWithSplit
-from idiomtune.declarations.registry import benchmark
+from idiomtune.declarations.benchmark import OptionsWithSplit
 from idiomtune.errors import DataMissingError
 
 if TYPE_CHECKING:
     from idiomtune.benchmarks.user.pairs import UserPairBenchmark
     from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
-
-Options = TypeVar("Options", bound=type[BenchmarkOptions])
 
 
 class _Kind(OptionsWithSplit):
@@ -43,6 +39,11 @@ class PairsOptions(_Kind):
 
     Or .tsv, .jsonl, .parquet: the columns are those of `own_sts` (docs/own-data-scoring.md).
     """
+
+    @classmethod
+    def facts(cls, name: str) -> dict[str, Any]:
+        """Scores as of `own_sts`."""
+        return pairs_facts(name)
 
     def build(self, settings: Any) -> UserPairBenchmark:
         """The benchmark, on the scored splits."""
@@ -65,6 +66,11 @@ class RetrievalOptions(_Kind):
     The files are those of `own_retrieval` (docs/own-data-scoring.md).
     """
 
+    @classmethod
+    def facts(cls, name: str) -> dict[str, Any]:
+        """Scores as of `own_retrieval`."""
+        return retrieval_facts(name)
+
     def build(self, settings: Any) -> UserRetrievalBenchmark:
         """The benchmark, on the scored splits."""
         from idiomtune.benchmarks.user.collections import read_collection
@@ -73,17 +79,3 @@ class RetrievalOptions(_Kind):
         folder = self._folder(settings)
         collections = [read_collection(split, folder / split) for split in settings.splits(self.name)]
         return UserRetrievalBenchmark(collections, name=self.name)
-
-
-def pairs_benchmark(name: str, **facts: Any) -> Callable[[Options], Options]:
-    """Declare a class of options as those of a benchmark of pairs.
-
-    Args:
-        name, facts: as of :class:`~idiomtune.declarations.benchmark.BenchmarkType`.
-    """
-    return benchmark(name, **{**pairs_facts(name), **facts})
-
-
-def retrieval_benchmark(name: str, **facts: Any) -> Callable[[Options], Options]:
-    """Declare a class of options as those of a benchmark of retrieval; arguments as of pairs."""
-    return benchmark(name, **{**retrieval_facts(name), **facts})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, declared_requests
+from idiomtune.benchmarks import Benchmark, Embed, Result, declared_requests
 from idiomtune.benchmarks.embeddings import EmbeddedRequests
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_declaration
@@ -36,7 +36,6 @@ class Scorecard:
         per_query: benchmark → one record a query and mode, as JSON can hold it.
         maps: benchmark → one record for each group of texts: their places in two dimensions.
         predictions: file name → text, in a task's submission format.
-        plots: name → what to draw.
         notes: how to read the scores, a sentence each.
         seconds: wall time, and of it the encoder's.
         num_texts: distinct texts that were embedded.
@@ -48,7 +47,6 @@ class Scorecard:
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
-    plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     encoder_seconds: float = 0.0
@@ -63,7 +61,7 @@ class Suite:
         benchmarks: what they announce is embedded in one pass, and equal requests once. Several may have one
             name (that of a data set), under which their results are put together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
-            only written to files: records by query, maps, predictions and plots.
+            only written to files: records by query, maps and predictions.
         dimensions: the same embeddings cut to this many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
 
@@ -117,7 +115,7 @@ class Suite:
 
         def score_or_ask() -> Scorecard:
             whole.append(self._score(chosen, embed))
-            return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
+            return replace(whole[0], per_query={}, maps={}, predictions={})
 
         answer: Scorecard | list[Request] = self._processes.from_main(score_or_ask)
         while isinstance(answer, list):  # another process: a benchmark asks for more, so embed a part of it
@@ -139,7 +137,6 @@ class Suite:
             for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
                 gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, records))
             card.predictions.update(result.predictions)
-            card.plots.update(result.plots)
             card.notes.extend(result.notes)
             scores |= valid
             times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")

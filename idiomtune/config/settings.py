@@ -258,7 +258,6 @@ class EvaluateSettings(Common):
     dimensions: Dimensions | None
     per_query: Text | None
     predictions: Text | None
-    plots: Text | None
     output: Text | None
     cache: bool
     overwrite: bool

@@ -40,7 +40,7 @@ from idiomtune.io.secrets import refuse_arguments, refuse_values
 # Options whose value is text as it stands, unless it is in brackets or quotation marks.
 PATHS = (
     *("run_dir", "resume", "model.path", "model.glossary", "output", "per_query"),
-    *("predictions", "plots", "data.negatives.corpus", "checkpoint", "glossary", "corpus", "teacher"),
+    *("predictions", "data.negatives.corpus", "checkpoint", "glossary", "corpus", "teacher"),
 )
 TEXTS = (
     *PATHS,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar
 
-from idiomtune.declarations.examples import Examples, Figures, QueryRecords
 from idiomtune.declarations.options import Names, Section
 from idiomtune.declarations.score import Metric, Role, Score
 
@@ -31,6 +30,11 @@ class BenchmarkOptions(Section, ABC):
     declared: ClassVar[BenchmarkType]  # by the decorator `benchmark`
 
     name: str
+
+    @classmethod
+    def facts(cls, name: str) -> dict[str, Any]:  # noqa: ARG003
+        """What every benchmark of this kind declares, as of :class:`BenchmarkType`."""
+        return {}
 
     @property
     def default_splits(self) -> list[str]:
@@ -111,7 +115,6 @@ class BenchmarkType:
     Attributes:
         name: first part of its score keys, and its name in `benchmark=[...]`.
         options: the class of its section.
-        build: (settings, options) → the benchmark; by default the method of `options`.
         title: for people.
         metrics: in the order of its table. Scores of other metrics are details; if none is listed, every
             score is a headline.
@@ -124,14 +127,13 @@ class BenchmarkType:
         slices: column of the per-query records with the slice that a query is in.
         read_record: a record of its per-query file → what comparisons need, if this is more than
             :func:`results_of` finds. KeyError, TypeError or ValueError for a damaged one.
-        examples: what a run left of it → single queries for the page.
-        figures: what a run left of it → what training changed, drawn at a run's end.
+        report: a module whose function `report` gives what reports show besides scores
+            (:mod:`idiomtune.reports.benchmark_report`).
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
     """
 
     name: str
     options: type[BenchmarkOptions]
-    build: Callable[[Any, Any], Any] | str = lambda settings, options: options.build(settings)
     title: str = ""
     metrics: Sequence[Metric] = ()
     refine: Callable[[Score], Score] = lambda score: score
@@ -141,8 +143,7 @@ class BenchmarkType:
     cluster: str = "cluster"
     slices: str = ""
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
-    examples: Callable[[QueryRecords], Examples | None] | str | None = None
-    figures: Callable[[QueryRecords], Figures] | str | None = None
+    report: str = ""
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 

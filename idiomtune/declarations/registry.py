@@ -46,11 +46,12 @@ def benchmark(name: str, **facts: Any) -> Callable[[OfBenchmark], OfBenchmark]:
     """Declare a class of options as those of a benchmark, which its method `build` makes.
 
     Args:
-        name, facts: as of :class:`~idiomtune.declarations.benchmark.BenchmarkType`.
+        name, facts: as of :class:`~idiomtune.declarations.benchmark.BenchmarkType`; they replace those of the
+            class (`facts`).
     """
 
     def declare(options: OfBenchmark) -> OfBenchmark:
-        options.declared = BenchmarkType(name, options, **facts)
+        options.declared = BenchmarkType(name, options, **{**options.facts(name), **facts})
         _by_decorator.append(options.declared)
         return options
 
@@ -76,12 +77,13 @@ def _declared_in(module: str) -> list[Declaration]:
     imported = importlib.import_module(module)
     decorated = [entry for entry in _by_decorator if f"{entry.options.__module__}.".startswith(f"{module}.")]
     inside = list({(type(entry), entry.name): entry for entry in decorated}.values())  # a cell may run twice
-    declared = getattr(imported, "DECLARED", inside)
-    is_list = isinstance(declared, list | tuple) and all(isinstance(entry, Declaration) for entry in declared)
+    declared = getattr(imported, "DECLARED", [])
+    kinds = ObjectiveType | DatasetType
+    is_list = isinstance(declared, list | tuple) and all(isinstance(entry, kinds) for entry in declared)
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run "
+            "DECLARED of ObjectiveType or DatasetType. __main__ is a notebook or script: run "
             "it first, or move what it declares to a module, and give extensions=[<module>]"
         )
     return [*declared, *(entry for entry in inside if entry not in declared)]
@@ -123,13 +125,10 @@ def benchmark_type(name: str) -> BenchmarkType:
 def _unknown(name: str) -> BenchmarkType:
     lower = {m.name for b in benchmark_types().values() for m in b.metrics if m.better == "lower"}
 
-    def build(_settings: Any, _options: Any) -> Any:
-        raise UserError(f"benchmark {name} is not known: name its module with extensions=[<module>]")
-
     def refine(score: Score) -> Score:
         return score if lower.isdisjoint(str(score).split("/")) else replace(score, better="lower")
 
-    return BenchmarkType(name, BenchmarkOptions, build, title=name, refine=refine)
+    return BenchmarkType(name, BenchmarkOptions, title=name, refine=refine)
 
 
 def score_declaration(scores: Iterable[Score]) -> ScoreTable:

@@ -43,8 +43,6 @@ from idiomtune.training.objective import module_benchmarks, saved_modules, user_
 
 log = logging.getLogger(__name__)
 
-_FOLDERS = ("predictions", "plots")  # which are never replaced
-
 
 def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     """Score the model; print the table, and write the files that the settings name.
@@ -137,9 +135,9 @@ def _score_touched(
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:
     """Output → the file or folder to write, which `held` moves to its path at the end."""
     outputs = {}
-    for name in ("output", "per_query", *_FOLDERS):
+    for name in ("output", "per_query", "predictions"):
         if (output := getattr(settings, name)) is not None:
-            path, record = user_path(output, name), "" if name in _FOLDERS else None
+            path, record = user_path(output, name), "" if name == "predictions" else None  # a folder
             claim = reserved_output(name, path, record=record, overwrite=settings.overwrite)
             outputs[name] = held.enter_context(claim)
     return outputs
@@ -180,8 +178,3 @@ def _report(
         write_jsonl(outputs["per_query"], rows)
     for name, text in card.predictions.items() if "predictions" in outputs else ():
         write_text(outputs["predictions"] / name, text)
-    if "plots" in outputs:
-        from idiomtune.reports.plots import violins  # matplotlib takes a second to import
-
-        for name, distributions in card.plots.items():
-            violins(distributions, outputs["plots"] / f"{name}.png")

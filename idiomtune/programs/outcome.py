@@ -269,10 +269,8 @@ def report(
         for name, text in best.predictions.items():
             write_text(run.path / "predictions" / name, text)
     # With matplotlib and pandas, which no step should wait for.
-    from idiomtune.reports.plots import draw_figures, violins
+    from idiomtune.reports.plots import draw_figures
 
-    for name, distributions in best.plots.items():
-        violins(distributions, run.path / "plots" / f"{name}.png")
     draw_figures(read_run(run.path, run.path.name))
     for note in best.notes:
         log.info("%s", note)

@@ -25,7 +25,7 @@ _NO_DIFFERENCE = {
     *_REPETITION,
     *("run_dir", "name", "resume", "device", "cache"),
     *("scores", "eval.cache", "eval.per_query", "eval.predictions", "output", "per_query", "predictions"),
-    *("plots", "trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
+    *("trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
 }
 _NUM_IN_NAME = 3  # options
 NUM_NAMED = 5  # runs or groups in a sentence

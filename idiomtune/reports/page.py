@@ -10,11 +10,11 @@ from typing import Any
 
 from PIL import Image
 
-from idiomtune.declarations.examples import Example, Examples
-from idiomtune.declarations.registry import benchmark_type, benchmark_types, resolve
+from idiomtune.declarations.registry import benchmark_types
 from idiomtune.io.files import flat
 from idiomtune.io.pages import template
 from idiomtune.io.secrets import OPTION, hide_secrets
+from idiomtune.reports.benchmark_report import BenchmarkReport, Example, benchmark_report
 from idiomtune.reports.compare import GroupComparison, comparison_notes
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
@@ -25,7 +25,7 @@ from idiomtune.reports.plots import (
     scores_while_training,
     set_style,
 )
-from idiomtune.reports.runs import RecordsOfRun, RunResults
+from idiomtune.reports.runs import RunResults
 from idiomtune.reports.score_tables import changes, detail_tables, paired_table, untested_table
 from idiomtune.reports.tables import Table
 
@@ -107,13 +107,14 @@ def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
             f"{name} was not scored: {str(problem).partition(chr(10))[0]}"
             for name, problem in missing.items()
         ]
-    examples, damaged_records = examples_of(run) if with_examples else ([], [])
+    reports = [benchmark_report(run, name) for name in benchmark_types()] if with_examples else []
+    examples = [report for report in reports if report and report.examples]
     facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
     facts |= {"folder": str(run.path)} | dict.fromkeys(_SHOWN_ELSEWHERE)
     secret = {k for k, v in run.config.items() if v and (OPTION.search(k) or hide_secrets(str(v)) != str(v))}
     return {
         "run": run,
-        "notes": [*notes, *damaged_records],
+        "notes": notes,
         "sections": {
             "Code, device, packages": [
                 (name.replace("_", " "), _home(show(value)))
@@ -144,24 +145,11 @@ def _plots(run: RunResults) -> list[tuple[str, str]]:
     return [(path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")) for path in paths]
 
 
-def examples_of(run: RunResults) -> tuple[list[Examples], list[str]]:
-    """Examples of each benchmark that has any, and notes on damaged records."""
-    examples, notes = [], []
-    for benchmark in benchmark_types().values():
-        records = RecordsOfRun(run, benchmark.name)
-        if benchmark.examples is not None and records:
-            examples.append(resolve(benchmark.examples)(records))
-            notes += records.notes
-    return [of_score for of_score in examples if of_score is not None], notes
-
-
-def find_greatest_gain(run: RunResults) -> tuple[Examples, Example] | None:
+def find_greatest_gain(run: RunResults) -> tuple[BenchmarkReport, Example] | None:
     """The query that gained most by training, of the first monitored benchmark that has one."""
     for name in dict.fromkeys(key.partition("/")[0] for key in run.monitor):
-        if (show := benchmark_type(name).examples) is not None:
-            examples = resolve(show)(RecordsOfRun(run, name))
-            if examples is not None and (example := examples.greatest_gain) is not None:
-                return examples, example
+        if (report := benchmark_report(run, name)) and report.greatest_gain is not None:
+            return report, report.greatest_gain
     return None
 
 

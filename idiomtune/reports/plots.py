@@ -9,34 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from idiomtune.declarations.examples import Distributions, Figures, Gain, Gains, Maps, Panel
-from idiomtune.declarations.registry import benchmark_types, resolve
+from idiomtune.declarations.registry import benchmark_types
+from idiomtune.reports.benchmark_report import benchmark_report
 from idiomtune.reports.frames import Group
-from idiomtune.reports.runs import RecordsOfRun, RunResults
-from idiomtune.statistics import mean_interval
+from idiomtune.reports.runs import RunResults
 
 # Of lines: legible on light and on dark; then the dashes change.
 _LINES = ("#3b84d6", "#e0702a", "#2f9e5f", "#a25fd6", "#d1498a", "#1e9bab", "#a8871a", "#7c8894")
 _DASHES: Sequence[tuple[int, ...]] = ((), (6, 3), (2, 3))
-# Colours that people with any colour vision tell apart (Okabe and Ito 2008); a shape each says the same.
-_KINDS = {
-    "literal": ("#d55e00", "s"),
-    "idiomatic": ("#0072b2", "o"),
-    "simplification": ("#009e73", "^"),
-    "sense": ("#cc79a7", "D"),
-}
-_OTHER_KINDS = (("#e69f00", "v"), ("#56b4e9", "P"), ("#000000", "X"), ("#7f7f7f", "<"))
-_PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
-_NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
 _MAX_POINTS = 200
 _STYLE: dict[Any, Any] = {
     **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3},
@@ -61,14 +48,13 @@ def draw_figures(run: RunResults) -> None:
         best_step = int(step) if step.isdigit() else None
         title = f"{run.experiment}, seed {run.seed}"
         learning_curve(curves, best_step, title, folder / "learning_curve.png")
-    for benchmark in benchmark_types().values():
-        records = RecordsOfRun(run, benchmark.name)
-        if benchmark.figures is not None and records:
-            figures: Figures = resolve(benchmark.figures)(records)
-            if figures.gains is not None:
-                gains_chart(figures.gains, folder / f"{benchmark.name}_recall.png")
-            if figures.maps is not None:
-                sentence_maps(figures.maps, folder / f"{benchmark.name}_usage_map.png")
+    for benchmark in benchmark_types():
+        report = benchmark_report(run, benchmark)
+        for name, draw in report.figures.items() if report else ():
+            with mpl.rc_context(_STYLE):
+                if (figure := draw()) is not None:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    figure.savefig(folder / f"{name}.png")
 
 
 @contextmanager
@@ -246,100 +232,3 @@ def _score_range(values: Sequence[float]) -> tuple[float, float]:
     height = max(1.1 * (high - low), max(1.0, abs(low), abs(high)) / 10)
     top = min((low + high + height) / 2, 1.01 if high <= 1 else math.inf)
     return top - height, top
-
-
-# ----------------------------------------------------------------------------------- other figures
-
-
-def violins(distributions: Distributions, path: Path) -> None:
-    """A violin for each series of each group, with its median and quartiles."""
-    groups = distributions.groups
-    names = list(dict.fromkeys(name for group in groups.values() for name in group))
-    width = 0.8 / max(1, len(names))
-    everything: list[float] = []
-    with _save_figure(path, 8, 5.5) as figure:
-        axes = figure.subplots()
-        for number, name in enumerate(names):
-            shift = (number - (len(names) - 1) / 2) * width
-            drawn = {n + shift: list(g[name]) for n, g in enumerate(groups.values()) if len(g.get(name, ()))}
-            if drawn:
-                shape = {"widths": width, "showextrema": False, "quantiles": [[0.25, 0.5, 0.75]] * len(drawn)}
-                violin = axes.violinplot(list(drawn.values()), list(drawn), **shape)
-                violin["bodies"][0].set_label(name)
-                everything += [value for values in drawn.values() for value in values]
-        if everything:  # a few far values would flatten all others
-            low, high = np.quantile(everything, (0.001, 0.999))
-            margin = 0.05 * (high - low) or 1.0
-            axes.set_ylim(low - margin, high + margin)
-            axes.legend()
-        axes.set_xticks(range(len(groups)), list(groups))
-        axes.set(ylabel=distributions.y_label, title=distributions.title)
-        axes.grid(visible=False, axis="x")
-        figure.supxlabel(fill(distributions.caption, 100), fontsize="small", ha="center")
-
-
-def gains_chart(gains: Gains, path: Path) -> None:
-    """Bars of means before and after training with 95% intervals, and the interval of each difference."""
-    counts = [len(rows) for rows in gains.groups.values()]
-    height = 1.8 + 0.3 * len(counts) + 0.62 * sum(counts)
-    with _save_figure(path, _NARROW, height, dpi=_FINE) as figure:
-        column = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
-        for axes, (heading, rows) in zip(column, gains.groups.items(), strict=True):
-            for position, gain in enumerate(rows):
-                _draw_gain(axes, position, gain)
-            axes.set_yticks(range(len(rows)), [f"{row.name}\n{len(row.after)} queries" for row in rows])
-            axes.invert_yaxis()
-            axes.set_title(heading)
-            axes.grid(visible=False, axis="y")
-        column[0].text(1.02, 1.02, "difference", transform=column[0].transAxes, fontsize="small")
-        column[-1].set_xlabel(gains.label)
-        figure.suptitle(gains.title, x=0.02, ha="left", fontsize="large")
-        handles = column[0].containers[:4:2]  # both sides' bars, without their intervals
-        figure.legend(handles=handles, loc="outside lower center", ncols=2)
-
-
-def _draw_gain(axes: Any, row: int, gain: Gain) -> None:
-    sides = ((-0.2, "untrained", "0.75", "///", gain.before), (0.2, "trained", "#0072b2", "", gain.after))
-    for shift, side, colour, hatch, values in sides:
-        mean, (low, high) = float(np.mean(values)), mean_interval(values)
-        axes.barh(
-            *(row + shift, mean, 0.38),
-            xerr=[[max(mean - low, 0)], [max(high - mean, 0)]],
-            error_kw={"elinewidth": 1, "capsize": 2},
-            **{"color": colour, "hatch": hatch, "edgecolor": "0.3", "linewidth": 0.5},
-            label=f"{side}, 95% interval by query",
-        )
-    changes = np.subtract(gain.after, gain.before)
-    low, high = mean_interval(changes)
-    text = f"{changes.mean():+.3f}\n[{low:+.3f}, {high:+.3f}]"
-    axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
-
-
-def sentence_maps(maps: Maps, path: Path) -> None:
-    """Small multiples: each group of texts by the untrained model and, to the right, by the trained one."""
-    caption = fill(maps.caption, 72)
-    heights = 0.9 + 0.16 * len(caption.splitlines()), 2.2 * len(maps.rows)
-    others = (kind for kind in maps.kinds if kind not in _KINDS)
-    looks = _KINDS | dict(zip(others, _OTHER_KINDS, strict=False))
-    with _save_figure(path, _NARROW, sum(heights), dpi=_FINE) as figure:
-        head, body = figure.subfigures(2, 1, height_ratios=heights)
-        panels = [panel for row in maps.rows for panel in row]
-        for axes, panel in zip(body.subplots(len(maps.rows), 2, squeeze=False).flat, panels, strict=True):
-            _draw_panel(axes, panel, looks)
-        shown = {kind: looks[kind] for kind in maps.kinds if kind in looks}
-        handles = [Line2D([], [], color=c, marker=m, linestyle="", label=k) for k, (c, m) in shown.items()]
-        head.text(0.02, 1 - 0.1 / heights[0], maps.title, va="top", fontsize="large")
-        head.text(0.02, 1 - 0.42 / heights[0], caption, va="top", fontsize="small", linespacing=1.3)
-        head.legend(handles=handles, loc="lower center", ncols=len(handles))
-
-
-def _draw_panel(axes: Any, panel: Panel, looks: Mapping[str, tuple[str, str]]) -> None:
-    for kind, points in panel.points.items():
-        colour, marker = looks.get(kind, ("0.5", "."))
-        axes.scatter(*zip(*points, strict=True), s=18, color=colour, marker=marker, alpha=0.75, linewidths=0)
-    heading = "\n".join(fill(line, _PANEL_CHARACTERS) for line in panel.heading.splitlines())
-    axes.set_title(heading, fontsize="small")
-    axes.set(xlabel=panel.axes[0], ylabel=panel.axes[1])
-    axes.tick_params(labelsize="x-small")
-    axes.locator_params(nbins=4)
-    axes.set_aspect("equal", "datalim")

@@ -12,9 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from idiomtune.declarations.examples import Record
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import ScoreTable, read_scores
 from idiomtune.errors import UserError
@@ -116,34 +113,6 @@ class RunResults:
             return original if is_within and original.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
-
-
-class RecordsOfRun:
-    """A run's results of each query of a benchmark, and notes on those that cannot be shown."""
-
-    def __init__(self, run: RunResults, benchmark: str) -> None:
-        self.monitor: Sequence[str] = run.monitor
-        self.files: Mapping[str, str] = run.files
-        self.notes: list[str] = []
-        self._benchmark = benchmark
-        self._run = run
-
-    def __bool__(self) -> bool:
-        sides = (False, True)
-        return any(self._run.per_query_file(self._benchmark, untrained=side).exists() for side in sides)
-
-    def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
-        path = self._run.per_query_file(self._benchmark, untrained=untrained, part=part)
-        lines, damaged = read_records(path, self._benchmark)
-        records = []
-        for line in lines:
-            try:
-                records.append(kind.model_validate(line))
-            except ValidationError:
-                damaged += 1
-        if damaged:
-            self.notes.append(f"{path.parent.name}/{path.name}: {damaged} lines are damaged")
-        return records
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:

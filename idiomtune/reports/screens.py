@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from idiomtune.declarations.examples import NUM_FIRST, Example, Examples
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, printable, write_text
+from idiomtune.reports.benchmark_report import NUM_FIRST, BenchmarkReport, Example
 from idiomtune.reports.compare import (
     UNTRAINED,
     Difference,
@@ -89,9 +89,9 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
 
 
-def _format_before_and_after(examples: Examples, example: Example) -> list[str]:
+def _format_before_and_after(report: BenchmarkReport, example: Example) -> list[str]:
     """A query, and what both models find first: each answer right (✓) or wrong (✗)."""
-    source = f" ({examples.subtitle})" if examples.subtitle else ""
+    source = f" ({report.subtitle})" if report.subtitle else ""
     noun = f"{example.kind} query" if example.kind else "query"
     query = wrap(one_line(f"{example.topic}: {example.text}"), _LINE - 2, max_lines=2, placeholder=" …")
     lines = [f"Before and after: the {noun} that gained most{source}", *(f"  {line}" for line in query)]

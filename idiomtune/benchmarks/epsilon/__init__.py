@@ -65,6 +65,18 @@ def kind_of(p_values: Mapping[str, float]) -> str:
     return "compositionally-inclined"
 
 
+def reading_note(p_values: Mapping[str, float]) -> str:
+    """The interpretation of the classes' p in a sentence; empty if a class has none."""
+    if set(p_values) != set(EPSILON_CLASSES):
+        return ""
+    name = kind_of(p_values)
+    values = ", ".join(f"{class_} {p_values[class_]:.3f}" for class_ in EPSILON_CLASSES)
+    return (
+        f"{name}: {KINDS[name]} (idiomaticity-ε above baseline-ε at p < {SIGNIFICANT}, of C at "
+        f"p ≤ {WEAK:.2f}; p: {values})"
+    )
+
+
 def _cell(score: Score) -> TableCell | None:
     if score.slice or score.metric not in ("rank_biserial", "p_value"):
         return None
@@ -82,6 +94,7 @@ def _cell(score: Score) -> TableCell | None:
     ],
     rows="language",
     cell=_cell,
+    report="idiomtune.benchmarks.epsilon.report",
     hub_dataset="ncimp",
 )
 class EpsilonBenchmarkOptions(BenchmarkOptions):

@@ -10,16 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata, wilcoxon
 
-from idiomtune.benchmarks import Distributions, Embed, Result, Score
-from idiomtune.benchmarks.epsilon import (
-    ALL,
-    KINDS,
-    SIGNIFICANT,
-    WEAK,
-    EpsilonBenchmarkOptions,
-    epsilon_score,
-    kind_of,
-)
+from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks.epsilon import ALL, EpsilonBenchmarkOptions, epsilon_score, reading_note
 from idiomtune.data.names import EPSILON_CLASSES, EpsilonLanguage
 from idiomtune.data.ncimp import WORDS, Ncimp
 from idiomtune.requests import Request
@@ -137,19 +129,9 @@ class EpsilonBenchmark:
                     p_values[class_] = effect["p_value_order_free"]
         result.scores.extend(_distance_scores(language, pairs))
         result.per_query.extend(pairs.items.to_dict("records"))
-        reading = _reading_notes(p_values)
+        reading = reading_note(p_values)
         title = "ε-compositionality" + (", Portuguese" if language == "pt" else "")
         result.notes.extend(f"{title}: {note}" for note in _notes(language, pairs, reading))
-        groups = {}
-        for class_ in EPSILON_CLASSES:
-            of_class = pairs.items[(classes == class_) & pairs.is_defined]
-            groups[f"{class_} ({len(of_class)} pairs)"] = {
-                "idiomaticity-ε": of_class["idiomaticity"].tolist(),
-                "baseline-ε": of_class["baseline"].tolist(),
-            }
-        result.plots["epsilon" if language == "en" else f"epsilon_{language}"] = Distributions(
-            title, "ε = distance in context / distance alone − 1", groups, reading
-        )
 
 
 def _units_of(data: Ncimp, options: EpsilonBenchmarkOptions) -> Iterator[_Unit]:
@@ -309,15 +291,3 @@ def _distance_scores(language: EpsilonLanguage, pairs: _Pairs) -> Iterator[Score
             yield epsilon_score(language, class_, f"{part}_distance_mean", value=float(distances.mean()))
             yield epsilon_score(language, class_, f"{part}_distance_std", value=float(distances.std()))
     yield epsilon_score(language, ALL, "num_pairs", value=float(pairs.is_defined.sum()))
-
-
-def _reading_notes(p_values: dict[str, float]) -> str:
-    """The interpretation of the classes' p in a sentence."""
-    if set(p_values) != set(EPSILON_CLASSES):
-        return ""
-    name = kind_of(p_values)
-    values = ", ".join(f"{class_} {p_values[class_]:.3f}" for class_ in EPSILON_CLASSES)
-    return (
-        f"{name}: {KINDS[name]} (idiomaticity-ε above baseline-ε at p < {SIGNIFICANT}, of C at "
-        f"p ≤ {WEAK:.2f}; p: {values})"
-    )

@@ -10,26 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import model_validator
 
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
 from idiomtune.declarations.dataset import OWN_VAL
-from idiomtune.declarations.examples import (
-    GAINED_MOST,
-    NUM_FIRST,
-    Answer,
-    Example,
-    Examples,
-    QueryRecords,
-    worst_and_best,
-)
 from idiomtune.declarations.options import Count, Text
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
 from idiomtune.io.files import user_path
 
+if TYPE_CHECKING:
+    from idiomtune.benchmarks.user.pairs import HeldOutBenchmark, UserPairBenchmark
+    from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
+
+_REPORT = "idiomtune.benchmarks.user.report"
 _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
 
 
@@ -106,72 +102,17 @@ def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
             yield replace(result, score=Score(OWN_VAL, record["name"], "", "score"))
 
 
-class _Found(BaseModel, strict=True):
-    id: str
-    text: str = ""
-    grade: float
-
-
-class _HeldOutQuery(BaseModel, strict=True):
-    """A record of a query in one mode; of scored pairs, which have none, without `top`."""
-
-    name: str
-    mode: str
-    id: str
-    query: str = ""
-    ndcg: float = Field(0.0, alias="ndcg@10")
-    is_main: bool = False
-    top: list[_Found] = []
-
-    def first_score(self) -> float:
-        """Of the first three texts how many are right; among equals, nDCG@10."""
-        return 10 * sum(text.grade > 0 for text in self.top[:NUM_FIRST]) + self.ndcg
-
-
-def _examples(run: QueryRecords) -> Examples | None:
-    """Worst and best queries by nDCG@10, and those that training changed most; None without any."""
-    queries = [query for query in run.read(_HeldOutQuery) if query.top]
-    if not queries:
-        return None
-    shown = [q for q in queries if q.is_main] or [q for q in queries if q.mode == queries[0].mode]
-    before = {(q.name, q.mode, q.id): q for q in run.read(_HeldOutQuery, untrained=True) if q.top}
-    pairs = [(query, before.get((query.name, query.mode, query.id))) for query in shown]
-    lists = worst_and_best(pairs, lambda query: query.ndcg, _example)
-    (gain, *_) = worst_and_best(pairs, _HeldOutQuery.first_score, _example).get(GAINED_MOST, [None])
-    return Examples("What it finds", "", lists, greatest_gain=gain)
-
-
-def _answers(query: _HeldOutQuery) -> list[Answer]:
-    marks = ("✗ not relevant", "✓ relevant")
-    return [Answer(d.text or d.id, marks[d.grade > 0], d.grade > 0) for d in query.top]
-
-
-def _example(query: _HeldOutQuery, before: _HeldOutQuery | None) -> Example:
-    remark = "" if before is None else f", untrained {before.ndcg:.3f}"
-    topic = f"by {query.mode}" + (f", {query.name}" if query.name else "")
-    untrained = [] if before is None else _answers(before)
-    score = f"{query.ndcg:.3f}"
-    return Example(query.query, "", topic, "nDCG@10", score, remark, _answers(query), untrained)
-
-
-def _facts(name: str, metrics: Sequence[Metric], **facts: Any) -> dict[str, Any]:
-    reading = {"cluster": "group", "read_record": _reader(name, metrics)}
-    return {"metrics": metrics, "cell": _cell, **reading, **facts}
-
-
 def pairs_facts(name: str) -> dict[str, Any]:
     """The declaration of a benchmark of scored pairs."""
-    return _facts(name, _STS, hub_task="semantic-similarity")
+    facts = {"metrics": _STS, "cell": _cell, "cluster": "group", "read_record": _reader(name, _STS)}
+    return {**facts, "hub_task": "semantic-similarity"}
 
 
 def retrieval_facts(name: str) -> dict[str, Any]:
     """The declaration of a benchmark of queries and documents."""
-    more = {"percent": True, "hub_task": "information-retrieval", "examples": _examples}
-    return _facts(name, _RETRIEVAL, **more)
-
-
-def _declare(name: str, title: str, build: str, facts: Mapping[str, Any]) -> Any:
-    return benchmark(name, title=title, build=f"idiomtune.benchmarks.user.{build}", **facts)
+    facts = {"metrics": _RETRIEVAL, "cell": _cell, "cluster": "group", "percent": True}
+    facts |= {"read_record": _reader(name, _RETRIEVAL), "report": _REPORT}
+    return {**facts, "hub_task": "information-retrieval"}
 
 
 class UserBenchmarkOptions(BenchmarkOptions):
@@ -216,27 +157,40 @@ class UserBenchmarkOptions(BenchmarkOptions):
         return ["", "span"]
 
 
-class UserTableOptions(UserBenchmarkOptions):
-    """Options of a benchmark on a table.
+@benchmark("own_sts", title="Own scored pairs", **pairs_facts("own_sts"))
+class UserStsOptions(UserBenchmarkOptions):
+    """Options of a benchmark on tables of scored pairs.
 
     Attributes:
         columns: role → column, where the names of the file's columns are not understood as they are.
     """
 
+    name: Literal["own_sts"]
     columns: dict[Text, Text] | None
 
+    def build(self, settings: Any) -> UserPairBenchmark:  # noqa: ARG002
+        from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
 
-@_declare("own_sts", "Own scored pairs", "pairs:build", pairs_facts("own_sts"))
-class UserStsOptions(UserTableOptions):
-    name: Literal["own_sts"]
+        reading = self.name, self.columns, self.instruction
+        data = {name: read_pairs(path, *reading) for name, path in self.paths.items()}
+        return UserPairBenchmark(self.name, data, list(self.paths.values()))
 
 
-@_declare("own_retrieval", "Own retrieval", "retrieval:build", retrieval_facts("own_retrieval"))
+@benchmark("own_retrieval", title="Own retrieval", **retrieval_facts("own_retrieval"))
 class UserRetrievalOptions(UserBenchmarkOptions):
     name: Literal["own_retrieval"]
     judgements: Text | None
     exclude_self: bool
     missing: Literal["error", "ignore"]
+
+    def build(self, settings: Any) -> UserRetrievalBenchmark:  # noqa: ARG002
+        from idiomtune.benchmarks.user.collections import read_collection
+        from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
+
+        reading = self.judgements, self.instruction, self.missing, self.exclude_self
+        return UserRetrievalBenchmark(
+            [read_collection(name, path, *reading) for name, path in self.paths.items()]
+        )
 
 
 @benchmark(
@@ -247,8 +201,7 @@ class UserRetrievalOptions(UserBenchmarkOptions):
     cell=_held_out_cell,
     cluster="group",
     read_record=_read_held_out,
-    examples=_examples,
-    build="idiomtune.benchmarks.user.pairs:build_held_out",
+    report=_REPORT,
 )
 class HeldOutOptions(BenchmarkOptions):
     """Options of the benchmark on the rows held out of the user's training data.
@@ -262,6 +215,11 @@ class HeldOutOptions(BenchmarkOptions):
     name: Literal["own_val"]
     max_queries: Count
     max_documents: Count
+
+    def build(self, settings: Any) -> HeldOutBenchmark:
+        from idiomtune.benchmarks.user.pairs import build_held_out
+
+        return build_held_out(settings, self)
 
     def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         metrics = (*RETRIEVAL_METRICS, *STS_METRICS)

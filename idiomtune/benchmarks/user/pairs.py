@@ -19,7 +19,6 @@ from idiomtune.benchmarks.user import (
     STS_METRICS,
     HeldOutOptions,
     Mode,
-    UserStsOptions,
     held_out_score,
     user_score,
 )
@@ -62,13 +61,6 @@ class Pair(NamedTuple):
     second: Request
     gold: float
     group: str | None
-
-
-def build(_settings: Any, options: UserStsOptions) -> UserPairBenchmark:
-    """The benchmark on all named files."""
-    paths, reading = options.paths, (options.name, options.columns, options.instruction)
-    data = {name: read_pairs(path, *reading) for name, path in paths.items()}
-    return UserPairBenchmark(options.name, data, list(paths.values()))
 
 
 def read_pairs(

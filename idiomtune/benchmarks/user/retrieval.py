@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,20 +17,12 @@ from idiomtune.benchmarks.retrieval import (
     reciprocal_rank,
     tie_note,
 )
-from idiomtune.benchmarks.user import RETRIEVAL_METRICS, Mode, UserRetrievalOptions, user_score
-from idiomtune.benchmarks.user.collections import Collection, UserQuery, in_mode, read_collection, span_note
+from idiomtune.benchmarks.user import RETRIEVAL_METRICS, Mode, user_score
+from idiomtune.benchmarks.user.collections import Collection, UserQuery, in_mode, span_note
 from idiomtune.requests import Request
 
 _DEPTH = 100  # documents that are ranked
 _TOP_SAVED = 10  # documents per query in the per-query results
-
-
-def build(_settings: Any, options: UserRetrievalOptions) -> UserRetrievalBenchmark:
-    """The benchmark on all named folders."""
-    reading = options.judgements, options.instruction, options.missing, options.exclude_self
-    return UserRetrievalBenchmark(
-        [read_collection(name, path, *reading) for name, path in options.paths.items()]
-    )
 
 
 class UserRetrievalBenchmark:

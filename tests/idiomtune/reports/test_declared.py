@@ -7,9 +7,9 @@ from pydantic import BaseModel
 
 from idiomtune.declarations import registry
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
-from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
 from idiomtune.declarations.score import Metric, Score, ScoreTable, read_scores, score_card
 from idiomtune.io.files import write_json
+from idiomtune.reports.benchmark_report import Answer, BenchmarkReport, Example, RecordsOfRun
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
 from idiomtune.reports.score_tables import changeable, changes, paper_tables
@@ -22,23 +22,21 @@ class Record(BaseModel):
     right: bool
 
 
-def examples(run: QueryRecords) -> Examples:
+def report(run: RecordsOfRun) -> BenchmarkReport:
     before = {record.id: record.right for record in run.read(Record, untrained=True)}
     answers = [Answer("x", "✓", True)]
     shown = [
         Example(f"<{r.id}>", "", "a topic", "right", str(r.right), f", was {before[r.id]}", answers)
         for r in run.read(Record)
     ]
-    return Examples("Rewordings", "of val", {"All": shown})
+    return BenchmarkReport("Rewordings", "of val", {"All": shown})
 
 
 @pytest.fixture
 def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A benchmark of a package outside of this project."""
     metrics = [Metric("accuracy", better=""), Metric("chance", better="", role="constant")]
-    declared = BenchmarkType(
-        "rewording", BenchmarkOptions, "nowhere:build", metrics=metrics, examples=examples
-    )
+    declared = BenchmarkType("rewording", BenchmarkOptions, metrics=metrics, report=__name__)
     monkeypatch.setitem(registry._added, "outside", [declared])
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from idiomtune.benchmarks.idiolink import _figures as figures
+from idiomtune.benchmarks.idiolink.report import idiom_changes, recalls, report, shown_queries
+from idiomtune.reports.benchmark_report import RecordsOfRun
 from idiomtune.reports.plots import draw_figures
-from idiomtune.reports.runs import RecordsOfRun, read_run
+from idiomtune.reports.runs import read_run
 from tests.planted_runs import plant_queries, query, write_lines
 
 CHANGES = {"a": 0.3, "b": 0.2, "c": 0.1, "d": 0.0, "e": -0.1, "f": -0.2, "g": -0.3}  # idiom → of nDCG@10
@@ -34,21 +35,24 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def drawn(folder: Path) -> Any:
-    return figures(RecordsOfRun(read_run(folder, "run"), "idiolink"))
+def records_of(folder: Path) -> tuple[RecordsOfRun, Any]:
+    """And the pairs of records, before and after training."""
+    records = RecordsOfRun(read_run(folder, "run"), "idiolink")
+    queries, untrained = shown_queries(records)
+    return records, [(untrained[query.id], query) for query in queries]
 
 
-def test_idioms_that_gained_most_and_least_are_shown(run: Path) -> None:
-    rows = drawn(run).maps.rows
-    assert [before.heading.partition("\n")[0] for before, _ in rows] == [f"“{idiom}”" for idiom in "abcefg"]
-    assert [side.heading.rpartition(" ")[2] for side in rows[0]] == ["0.500", "0.800"]
-    assert rows[0][0].axes == ("PC 1 (50% of variance)", "PC 2 (25% of variance)")
-    assert rows[0][1].points["sense"] == [pytest.approx((0.3, -0.3))]
+def test_idioms_are_ordered_by_what_they_gained(run: Path) -> None:
+    changes = idiom_changes(*records_of(run))
+    assert "".join(change.idiom for change in changes) == "abcdefg"
+    first = changes[0]
+    assert (first.before, first.after) == (0.5, 0.8)
+    assert first.maps[0].explained == [0.5, 0.25]
+    assert (first.maps[1].points[3].usage, first.maps[1].points[3].x) == ("sense", pytest.approx(0.3))
 
 
 def test_recall_is_by_the_usage_of_queries_and_of_documents(run: Path) -> None:
-    groups = drawn(run).gains.groups
-    gains = {gain.name: (gain.before, gain.after) for rows in groups.values() for gain in rows}
+    gains = {usage: sides for rows in recalls(records_of(run)[1]).values() for usage, sides in rows.items()}
     assert gains["literal"] == ([0.5, 0.5], [0.8, 0.7])
     assert gains["sense"] == ([0.25] * 5, [0.75] * 5)
     assert len(gains["idiomatic"][0]) == 5
@@ -64,7 +68,9 @@ def test_what_a_run_has_is_drawn(run: Path) -> None:
         width, _ = struct.unpack(">II", (run / "plots" / name).read_bytes()[16:24])
         assert width == 800  # as its page and a phone show it
     (run / "per_query" / "idiolink.map.jsonl").unlink()
-    assert drawn(run).maps is None
-    assert drawn(run).gains is not None
+    shown = report(RecordsOfRun(read_run(run, "run"), "idiolink"))
+    assert shown is not None
+    assert shown.figures["idiolink_usage_map"]() is None
     (run / "per_query_baseline" / "idiolink.jsonl").unlink()
-    assert (drawn(run).gains, drawn(run).maps) == (None, None)
+    shown = report(RecordsOfRun(read_run(run, "run"), "idiolink"))
+    assert (shown and shown.figures) == {}

@@ -1,36 +1,64 @@
-"""Contents of a report besides scores: single queries with the model's answers, and figures."""
+"""What a report shows of a benchmark besides its scores: queries with the models' answers, a table, figures.
+
+A benchmark declares a module (`report=`) with a function `report`: :class:`RecordsOfRun` →
+:class:`BenchmarkReport`, or None if there is nothing to show.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+
+from idiomtune.declarations.registry import benchmark_type
+from idiomtune.reports.runs import RunResults, read_records
+from idiomtune.reports.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = TypeVar("Record", bound=BaseModel)
 
 
-class QueryRecords(Protocol):
-    """The per-query records of a benchmark in a run folder.
+class RecordsOfRun:
+    """A run's results of each query of a benchmark.
 
     Attributes:
-        monitor: the scores that picked the best checkpoint.
-        files: path → SHA-256 of the data that the run read.
+        run: the run.
+        notes: on records that cannot be shown.
     """
 
-    monitor: Sequence[str]
-    files: Mapping[str, str]
+    def __init__(self, run: RunResults, benchmark: str) -> None:
+        self.run = run
+        self.notes: list[str] = []
+        self._benchmark = benchmark
+
+    def __bool__(self) -> bool:
+        sides = (False, True)
+        return any(self.run.per_query_file(self._benchmark, untrained=side).exists() for side in sides)
 
     def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
-        """The records of the benchmark's per-query file that are of this kind; the page counts the others.
+        """The records of the benchmark's per-query file that are of this kind; others are counted.
 
         Args:
             untrained: those of the model before training.
             part: `map` for the records of where texts lie, which are in a file of their own.
         """
-        ...
+        path = self.run.per_query_file(self._benchmark, untrained=untrained, part=part)
+        lines, damaged = read_records(path, self._benchmark)
+        records = []
+        for line in lines:
+            try:
+                records.append(kind.model_validate(line))
+            except ValidationError:
+                damaged += 1
+        if damaged:
+            self.notes.append(f"{path.parent.name}/{path.name}: {damaged} lines are damaged")
+        return records
 
 
 @dataclass(frozen=True)
@@ -75,33 +103,36 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Shares of kinds among the answers, for groups of queries: group → a fraction for each kind."""
-
-    title: str
-    kinds: Sequence[str]
-    rows: Mapping[str, Sequence[float]]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Examples of a benchmark.
+class BenchmarkReport:
+    """What a report shows of a benchmark.
 
     Attributes:
-        title, subtitle: what they are, and of which split and mode.
-        lists: heading → examples.
+        title, subtitle: what the examples are, and of which split and mode.
+        examples: heading → queries.
         notes: what is missing, a sentence each.
+        table: above the examples.
         as_pictures: answers are images with captions, side by side.
         greatest_gain: the query with most right answers gained among the first three; None if none gained.
+        figures: name of a file in `plots/` → what draws it; None where there is nothing to draw.
     """
 
-    title: str
-    subtitle: str
-    lists: Mapping[str, Sequence[Example]]
+    title: str = ""
+    subtitle: str = ""
+    examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    shares: Shares | None = None
+    table: Table | None = None
     as_pictures: bool = False
     greatest_gain: Example | None = None
+    figures: Mapping[str, Callable[[], Figure | None]] = field(default_factory=dict)
+
+
+def benchmark_report(run: RunResults, benchmark: str) -> BenchmarkReport | None:
+    """The report of a benchmark; None if it declares none, or the run has no results of each query of it."""
+    module, records = benchmark_type(benchmark).report, RecordsOfRun(run, benchmark)
+    if not module or not records:
+        return None
+    report: BenchmarkReport | None = import_module(module).report(records)
+    return report and replace(report, notes=[*report.notes, *records.notes])
 
 
 GAINED_MOST = "Gained most by training"
@@ -131,77 +162,3 @@ def worst_and_best(
         GAINED_MOST: [pair for change, pair in changed[::-1][:number] if change > 0],
     }
     return {heading: [example(*pair) for pair in chosen] for heading, chosen in lists.items() if chosen}
-
-
-@dataclass(frozen=True)
-class Gain:
-    """A score of the same queries before and after training: (Q,) values each, in one order."""
-
-    name: str
-    before: Sequence[float]
-    after: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Gains:
-    """Means before and after training, side by side.
-
-    Attributes:
-        label: the score.
-        groups: heading → what stands under it.
-    """
-
-    title: str
-    label: str
-    groups: Mapping[str, Sequence[Gain]]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Texts in two dimensions.
-
-    Attributes:
-        points: kind of text → (x, y) of each.
-        axes: labels of x and y.
-    """
-
-    heading: str
-    points: Mapping[str, Sequence[tuple[float, float]]]
-    axes: tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Maps:
-    """The same texts by the untrained and the trained model, a row for each group of them.
-
-    Attributes:
-        kinds: of the texts, in the legend's order.
-        caption: how to read it.
-    """
-
-    title: str
-    kinds: Sequence[str]
-    rows: Sequence[tuple[Panel, Panel]]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Distributions:
-    """Values side by side, for a plot: groups, and in each the same series.
-
-    Attributes:
-        caption: how to read it.
-    """
-
-    title: str
-    y_label: str
-    groups: Mapping[str, Mapping[str, Sequence[float]]]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures of a benchmark; None for one that cannot be drawn."""
-
-    gains: Gains | None = None
-    maps: Maps | None = None
