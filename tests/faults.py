@@ -109,7 +109,7 @@ def _train(folder: Path, options: list[str] | None, fault: Fault) -> int:
     patch("idiomtune.reports.screens.show_finished_run").start()
     if fault.what != "report":
         patch("idiomtune.reports.plots.learning_curve", _sketch).start()
-        patch("idiomtune.reports.plots.benchmark_report", lambda *_: None).start()
+        patch("idiomtune.reports.plots.benchmark_report", lambda *_: (None, [])).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     try:
         if options is None:

@@ -7,7 +7,7 @@ A benchmark declares a module (`report=`) with a function `report`: :class:`Reco
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -126,13 +126,14 @@ class BenchmarkReport:
     figures: Mapping[str, Callable[[], Figure | None]] = field(default_factory=dict)
 
 
-def benchmark_report(run: RunResults, benchmark: str) -> BenchmarkReport | None:
-    """The report of a benchmark; None if it declares none, or the run has no results of each query of it."""
+def benchmark_report(run: RunResults, benchmark: str) -> tuple[BenchmarkReport | None, list[str]]:
+    """The report of a benchmark, and notes on damaged records.
+
+    Without a report are benchmarks that declare none, or of which the run has no results of each query.
+    """
     module, records = benchmark_type(benchmark).report, RecordsOfRun(run, benchmark)
-    if not module or not records:
-        return None
-    report: BenchmarkReport | None = import_module(module).report(records)
-    return report and replace(report, notes=[*report.notes, *records.notes])
+    report = import_module(module).report(records) if module and records else None
+    return report, records.notes
 
 
 GAINED_MOST = "Gained most by training"

@@ -108,7 +108,8 @@ def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
             for name, problem in missing.items()
         ]
     reports = [benchmark_report(run, name) for name in benchmark_types()] if with_examples else []
-    examples = [report for report in reports if report and report.examples]
+    examples = [report for report, _ in reports if report and report.examples]
+    notes += [note for _, damage in reports for note in damage]
     facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
     facts |= {"folder": str(run.path)} | dict.fromkeys(_SHOWN_ELSEWHERE)
     secret = {k for k, v in run.config.items() if v and (OPTION.search(k) or hide_secrets(str(v)) != str(v))}
@@ -148,7 +149,8 @@ def _plots(run: RunResults) -> list[tuple[str, str]]:
 def find_greatest_gain(run: RunResults) -> tuple[BenchmarkReport, Example] | None:
     """The query that gained most by training, of the first monitored benchmark that has one."""
     for name in dict.fromkeys(key.partition("/")[0] for key in run.monitor):
-        if (report := benchmark_report(run, name)) and report.greatest_gain is not None:
+        report, _ = benchmark_report(run, name)
+        if report is not None and report.greatest_gain is not None:
             return report, report.greatest_gain
     return None
 

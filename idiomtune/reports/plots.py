@@ -49,7 +49,7 @@ def draw_figures(run: RunResults) -> None:
         title = f"{run.experiment}, seed {run.seed}"
         learning_curve(curves, best_step, title, folder / "learning_curve.png")
     for benchmark in benchmark_types():
-        report = benchmark_report(run, benchmark)
+        report, _ = benchmark_report(run, benchmark)
         for name, draw in report.figures.items() if report else ():
             with mpl.rc_context(_STYLE):
                 if (figure := draw()) is not None:

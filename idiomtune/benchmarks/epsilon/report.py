@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -62,8 +63,13 @@ def violins(groups: Mapping[str, np.ndarray], title: str, caption: str) -> Figur
         shift = (number - 0.5) * width
         drawn = {n + shift: pairs[number] for n, pairs in enumerate(groups.values()) if pairs.size}
         if drawn:
-            shape = {"widths": width, "showextrema": False, "quantiles": [[0.25, 0.5, 0.75]] * len(drawn)}
-            violin = axes.violinplot(list(drawn.values()), list(drawn), **shape)
+            violin: dict[str, Any] = axes.violinplot(
+                list(drawn.values()),
+                list(drawn),
+                widths=width,
+                showextrema=False,
+                quantiles=[[0.25, 0.5, 0.75]] * len(drawn),
+            )
             violin["bodies"][0].set_label(name)
     if (everything := np.concatenate([pairs.ravel() for pairs in groups.values()])).size:
         low, high = np.quantile(everything, (0.001, 0.999))  # a few far values would flatten all others

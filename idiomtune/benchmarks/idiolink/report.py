@@ -281,7 +281,12 @@ def idiom_changes(run: RecordsOfRun, pairs: Pairs) -> list[IdiomChange]:
         if after.idiom in untrained and after.idiom in trained:
             scores[after.idiom].append((before.ndcg, after.ndcg))
     changes = [
-        IdiomChange(idiom, *map(fmean, zip(*values, strict=True)), (untrained[idiom], trained[idiom]))
+        IdiomChange(
+            idiom,
+            fmean(b for b, _ in values),
+            fmean(a for _, a in values),
+            (untrained[idiom], trained[idiom]),
+        )
         for idiom, values in scores.items()
     ]
     return sorted(changes, key=lambda change: change.before - change.after)
@@ -304,7 +309,8 @@ def _usage_map(run: RecordsOfRun, pairs: Pairs) -> Figure | None:
     heights = 0.9 + 0.16 * len(caption.splitlines()), 2.2 * len(rows)
     figure = Figure(figsize=(_NARROW, sum(heights)), dpi=_FINE, layout="constrained")
     head, body = figure.subfigures(2, 1, height_ratios=heights)
-    for (left, right), row in zip(body.subplots(len(rows), 2, squeeze=False), rows, strict=True):
+    axes: Any = body.subplots(len(rows), 2, squeeze=False)
+    for (left, right), row in zip(axes, rows, strict=True):
         _draw_panel(left, f"“{row.idiom}”\nuntrained, nDCG@10 {row.before:.3f}", row.maps[0])
         _draw_panel(right, f"trained, nDCG@10 {row.after:.3f}", row.maps[1])
     looks = [(usage, *_LOOKS[usage]) for usage in USAGES]

@@ -23,7 +23,7 @@ from idiomtune.data.astitch import CompoundMeanings, UsageCorpus, read_usages
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.device import choose_device
 from idiomtune.expressions import plain_expression
-from idiomtune.reports.page import examples_of
+from idiomtune.reports.benchmark_report import benchmark_report
 from idiomtune.reports.runs import RunResults
 from idiomtune.requests import Request, Usage
 from idiomtune.testing import check_objective
@@ -372,9 +372,10 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     assert set(scores) == set(map(str, experts_scores(["train", "astitch_dev"], "experts_text")))
     # A report's page finds no record damaged, whether of an item or of a sense alone.
     write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
-    (shown,), notes = examples_of(RunResults(tmp_path, "run", "finished"))
-    assert shown.lists["Worst"]
-    assert not notes
+    shown, damage = benchmark_report(RunResults(tmp_path, "run", "finished"), "admire")
+    assert shown is not None
+    assert shown.examples["Worst"]
+    assert not damage
     same = "admire/train/experts_text{}/ndcg@5/literal"
     assert scores[same.format("")] == scores[same.format("_gold_sense")]
     assert scorer.training

@@ -39,7 +39,7 @@ def test_a_small_difference_of_scores_looks_small(values: list[float], at_least:
 @pytest.mark.slow
 def test_a_run_leaves_epsilons_plot(tmp_path: Path, options: list[str]) -> None:
     run = tmp_path / "run"
-    train(run, [*options, "trainer.max_steps=1", "benchmark=[idiolink,epsilon]"])
+    train(run, [*options, "trainer.max_steps=1", "benchmark=[idiolink,epsilon]"], draws=True)
     assert (run / "plots" / "epsilon.png").is_file()
     during = [line["scores"] for line in metrics(run) if "scores" in line]
     assert {key.partition("/")[0] for scores in during for key in scores} == {"idiolink"}  # the monitored one
