@@ -138,21 +138,6 @@ def _correlation(x: Array, y: Array, weights: Array) -> Array:
     return np.asarray((shares * x * y).sum(1) / np.sqrt(of_x * of_y))
 
 
-def _roc_auc(predicted: Array, gold: Array, weights: Array) -> Array:
-    positive = weights * (gold == 1)
-    num_positive = positive.sum(1)
-    above = (positive * _ranks(predicted, weights)).sum(1) - num_positive * (num_positive + 1) / 2
-    return np.asarray(above / (num_positive * (weights.sum(1) - num_positive)))
-
-
-def _average_precision(predicted: Array, gold: Array, weights: Array) -> Array:
-    """Equal predictions are at one threshold."""
-    gained, predicted_weight = (_by_value(-predicted, w)[1] for w in (weights * (gold == 1), weights))
-    hits, reached = gained.cumsum(1), predicted_weight.cumsum(1)
-    precision = np.where(reached > 0, hits / reached, 0.0)
-    return np.asarray((gained * precision).sum(1) / hits[:, -1])
-
-
 def _macro_f1(predicted: Array, gold: Array, weights: Array) -> Array:
     """The mean of both classes' F1; of a class that is neither predicted nor there it is 0."""
     means = np.zeros(len(weights))
@@ -165,24 +150,17 @@ def _macro_f1(predicted: Array, gold: Array, weights: Array) -> Array:
 
 def _ranks(values: Array, weights: Array) -> Array:
     """Mean rank of each item in each resample (R, N); without meaning if it was not drawn."""
-    kind, ties = _by_value(values, weights)
-    ranks: Array = ties.cumsum(1) - (ties - 1) / 2
-    return ranks[:, kind]
-
-
-def _by_value(values: Array, weights: Array) -> tuple[NDArray[np.intp], Array]:
-    """Which distinct value each item has, from the smallest (N,); how often each was drawn (R, kinds)."""
-    _, kind = np.unique(values, return_inverse=True)
+    _, kind = np.unique(values, return_inverse=True)  # which distinct value each item has: (N,)
     order = np.argsort(kind, kind="stable")
     starts = np.flatnonzero(np.diff(kind[order], prepend=-1))
-    return kind, np.add.reduceat(weights[:, order], starts, axis=1)
+    ties = np.add.reduceat(weights[:, order], starts, axis=1)  # how often each value was drawn: (R, kinds)
+    ranks: Array = ties.cumsum(1) - (ties - 1) / 2
+    return ranks[:, kind]
 
 
 STATISTICS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "mean": _mean,
     "spearman": _spearman,
     "pearson": _correlation,
-    "roc_auc": _roc_auc,
-    "average_precision": _average_precision,
     "macro_f1": _macro_f1,
 }

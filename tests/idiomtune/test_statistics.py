@@ -15,8 +15,6 @@ OF_PAIRS = [name for name in STATISTICS if name not in ("mean", "macro_f1")]  # 
 OF_OTHERS: dict[str, Any] = {  # of predicted, gold
     "spearman": lambda p, g: spearmanr(p, g).statistic,
     "pearson": lambda p, g: pearsonr(p, g).statistic,
-    "roc_auc": lambda p, g: metrics.roc_auc_score(g, p),
-    "average_precision": lambda p, g: metrics.average_precision_score(g, p),
     "macro_f1": lambda p, g: metrics.f1_score(g, p, average="macro", labels=[0, 1], zero_division=0),
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from idiomtune.data.locations import data_files
 from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
@@ -100,22 +100,13 @@ def _cell(score: Score) -> TableCell | None:
 class EpsilonBenchmarkOptions(BenchmarkOptions):
     name: Literal["epsilon"]
     languages: Annotated[list[EpsilonLanguage], BeforeValidator(as_list), Field(min_length=1)]
-    classes: Literal["type", "token"]
-    phrases: Literal["word", "compound"]
-    versions: Literal["same_word", "any_word"]
     instruction: Text | None
     orders: Count
-
-    @model_validator(mode="after")
-    def _two_words_share_no_synonyms(self) -> Self:
-        if self.versions == "any_word" and self.phrases == "word":
-            raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
-        return self
 
     def possible_scores(self, splits: Sequence[str]) -> list[Score]:  # noqa: ARG002
         scores = []
         for language in dict.fromkeys(self.languages):
-            words = ("", *WORDS) if self.versions == "same_word" and language == "en" else ("",)
+            words = ("", *WORDS) if language == "en" else ("",)
             names = [*product(EPSILON_CLASSES, _OF_PAIRS, words), (ALL, "num_pairs", "")]
             names += product([*EPSILON_CLASSES, ALL], _FACTS, [""])
             scores += [epsilon_score(language, class_, metric, word) for class_, metric, word in names]

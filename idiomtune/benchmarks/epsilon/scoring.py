@@ -74,15 +74,13 @@ class EpsilonBenchmark:
     choice of order only, not that of compounds; p treats the pairs of a compound as independent, as in the
     paper.
 
-    Portuguese has one synonym a word, hence no baseline for a single word. It is always scored with
-    `phrases="compound"` and `versions="any_word"`, which has no counterpart in the published figures.
+    Portuguese has one synonym a word, hence no baseline for a single word. There a and b are whole compounds,
+    and a baseline compares versions with a synonym of either word, which has no counterpart in the published
+    figures.
 
     Args:
         data: one entry for each language.
-        options: `classes`, a compound's class as such (`type`), or in its sentences (`token`); `phrases`, a
-            and b are single words (`word`), or whole compounds, with and without synonym (`compound`);
-            `versions`, a baseline compares versions with synonyms of the `same_word`, or of `any_word`;
-            `orders`, the number of random orders; `instruction`, put before each text.
+        options: `orders`, the number of random orders; `instruction`, put before each text.
 
     References:
         Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the interpretation is ours.
@@ -94,7 +92,7 @@ class EpsilonBenchmark:
     def __init__(self, data: Sequence[Ncimp], options: EpsilonBenchmarkOptions) -> None:
         self.files = list(dict.fromkeys(path for ncimp in data for path in ncimp.files))
         self.options = options
-        self._units = {ncimp.language: list(_units_of(ncimp, options)) for ncimp in data}
+        self._units = {ncimp.language: list(_units_of(ncimp)) for ncimp in data}
 
     @property
     def requests(self) -> list[Request]:
@@ -134,11 +132,10 @@ class EpsilonBenchmark:
         result.notes.extend(f"{title}: {note}" for note in _notes(language, pairs, reading))
 
 
-def _units_of(data: Ncimp, options: EpsilonBenchmarkOptions) -> Iterator[_Unit]:
+def _units_of(data: Ncimp) -> Iterator[_Unit]:
     """All comparisons in a language. In Portuguese, a word has one synonym, hence no pairs of synonyms."""
-    any_word = data.language == "pt" or options.versions == "any_word"
     for compound in data.compounds:
-        if any_word:
+        if data.language == "pt":
             versions = [version for word in WORDS for version in compound.versions[word]]
             compared = {"": list({version.phrase: version for version in versions}.values())}
         else:
@@ -148,12 +145,11 @@ def _units_of(data: Ncimp, options: EpsilonBenchmarkOptions) -> Iterator[_Unit]:
                 continue
             names = [compound.name, *(version.phrase for version in of_word)]
             phrases = names
-            if word and options.phrases == "word":
+            if word:
                 phrases = [compound.words[word], *(v.synonym or v.phrase for v in of_word)]  # type: ignore[index]
-            class_ = compound.class_type if options.classes == "type" else compound.class_token
             for before, after in compound.contexts:
                 sentences = [" ".join(filter(None, (before, name, after))) for name in names]
-                yield _Unit(compound.name, class_, word, phrases, sentences)
+                yield _Unit(compound.name, compound.class_type, word, phrases, sentences)
 
 
 def _pairs(

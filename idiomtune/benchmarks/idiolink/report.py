@@ -308,7 +308,8 @@ def _usage_map(run: RecordsOfRun, pairs: Pairs) -> Figure | None:
     )
     heights = 0.9 + 0.16 * len(caption.splitlines()), 2.2 * len(rows)
     figure = Figure(figsize=(_NARROW, sum(heights)), dpi=_FINE, layout="constrained")
-    head, body = figure.subfigures(2, 1, height_ratios=heights)
+    parts: Any = figure.subfigures(2, 1, height_ratios=heights)
+    head, body = parts
     axes: Any = body.subplots(len(rows), 2, squeeze=False)
     for (left, right), row in zip(axes, rows, strict=True):
         _draw_panel(left, f"“{row.idiom}”\nuntrained, nDCG@10 {row.before:.3f}", row.maps[0])

@@ -145,7 +145,6 @@ TRAIN = [
     ("objective.pairs_every=1", "pairs_every|tuples=batch"),
     ("+experiment=idiolink_ft | objective.drop_last=true", "drop_last=true|idioms_per_batch"),
     ("+experiment=idiolink_ft | trainer.accumulation=8", "trainer.accumulation=8|idioms_per_batch=8"),
-    ("benchmark.epsilon.versions=any_word", "phrases=compound"),
     ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "query_modes|bm25_modes"),
     (f"{TRIPLET} | objective.order=file | objective.groups_per_expression=2", "order=shuffled"),
     (f"{TRIPLET} | objective.whole_groups=false", "order=file"),
