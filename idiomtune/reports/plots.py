@@ -58,19 +58,12 @@ def draw_figures(run: RunResults) -> None:
 
 
 @contextmanager
-def _save_figure(
-    file: Path | io.BytesIO, width: float, height: float, *, constrained: bool = True, **options: Any
-) -> Iterator[Any]:
-    """A figure to draw on, saved at the end; its size is in inches.
-
-    Args:
-        constrained: matplotlib finds room for labels, for which it draws everything twice.
-        options: of saving.
-    """
+def _save_figure(file: Path | io.BytesIO, width: float, height: float, **options: Any) -> Iterator[Any]:
+    """A figure to draw on, saved at the end with these options; its size is in inches."""
     if isinstance(file, Path):
         file.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(_STYLE | ({} if isinstance(file, Path) else _ON_THE_PAGE)):
-        figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
+        figure = Figure(figsize=(width, height))
         yield figure
         figure.savefig(file, **{"dpi": 120, **options})
 
@@ -170,9 +163,7 @@ def curves_svg(curves: Sequence[Curves]) -> str:
     """Charts one above the other, as a data URI; transparent, for a light or a dark page."""
     file = io.BytesIO()
     heights = [_height(plot) for plot in curves]
-    with _save_figure(
-        file, 5, sum(heights), constrained=False, format="svg", metadata={"Date": None}
-    ) as figure:
+    with _save_figure(file, 5, sum(heights), format="svg", metadata={"Date": None}) as figure:
         _draw_curves(figure, curves, heights, None)
     return data_uri(file.getvalue(), "image/svg+xml")
 
@@ -185,7 +176,7 @@ def data_uri(content: bytes, kind: str) -> str:
 def learning_curve(curves: Sequence[Curves], best_step: int | None, title: str, path: Path) -> None:
     """Charts one above the other; a dotted line marks the best checkpoint."""
     heights = [_height(plot) + 1 for plot in curves]
-    with _save_figure(path, 8, sum(heights) + 0.4, constrained=False) as figure:
+    with _save_figure(path, 8, sum(heights) + 0.4) as figure:
         figure.suptitle(title, x=0.02, ha="left")
         _draw_curves(figure, curves, heights, best_step)
 
