@@ -42,7 +42,8 @@ def report(settings: ReportSettings) -> tuple[Path, Outcome | None]:
     against = None if is_baseline or not settings.against else user_path(settings.against, "against")
     paths, read_notes = runs.find_runs(folders)
     others, more_notes = runs.find_runs([against] if against else [])
-    read = runs.read_runs(list(dict.fromkeys([*paths, *others])))
+    together = list(dict.fromkeys([*paths, *others]))
+    read = runs.read_runs(together)
     separate = set(others).difference(paths)
     groups = frames.group_runs(read, by_seed=settings.group == "seeds", separate=separate)
     notes = frames.notes_of(groups, read, [*read_notes, *more_notes])
@@ -77,7 +78,7 @@ def report(settings: ReportSettings) -> tuple[Path, Outcome | None]:
     for sentence in verdicts:
         print(printable(sentence))
 
-    folder = output or _default_output(paths, folders[0])
+    folder = output or _default_output(together, folders[0])
     contents = (
         page.page(groups, read, papers, compared, verdicts, notes),
         score_tables.as_markdown(groups, papers, compared, all_notes),

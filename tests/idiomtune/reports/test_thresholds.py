@@ -99,6 +99,7 @@ def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
     """What is named by `against=` is in no group with the others."""
     ours, theirs = (plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43))
     assert main([str(ours), f"against={theirs}", "fail_below=0.01"]) == 0
+    assert (tmp_path / "report" / "report.html").is_file()  # in no folder of a run
     ours, theirs = (plant_sts(tmp_path / f"sts{s}", 0.83, seed=s) for s in (42, 43))
     assert main([str(ours), f"against={theirs}", "fail_below=0.02"]) == 0
 
