@@ -6,15 +6,15 @@ import json
 import logging
 import re
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 from idiomtune.data.user.columns import read_condition, value_key
 from idiomtune.data.user.forms import LABELS, NAMES, TRAINED, is_annotation
 from idiomtune.data.user.source import Source
-from idiomtune.data.user.table import HEAD, Span, UserRecord, UserTable
+from idiomtune.data.user.table import Span, UserRecord, UserTable, is_empty
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _CONDITIONS = ("keep", "positive_if")
 _FEW = 20  # different values, of which a column may say what its rows are
-_LONG = 40  # characters of a value that are compared and shown
+_SHOWN = 40  # characters of a value
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
 _RESERVED = re.compile(r"""[|&"'=,{}]""")  # in a condition, or around it on a command line
@@ -96,7 +96,6 @@ class ExampleTable(UserTable):
 
     Attributes:
         named: columns that the user names without a role.
-        values: column → its values, of all rows; of a column with many only some.
     """
 
     def __init__(
@@ -128,19 +127,18 @@ class ExampleTable(UserTable):
         judging = {column for column, _ in self._conditions.get("positive_if", ())}
         self.left_out = {*self._ignored, *judging.difference(chosen.values())}
         self.named = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
-        self._num_read = self._num_kept = 0
+        self._rows, self._num_kept = list[Row](), 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
-        self.values: dict[str, Counter[str]] = defaultdict(Counter)
 
-    def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
+    def examples(self, rows: Iterable[Row] | None = None) -> Iterator[UserExample]:
         """The examples of the rows that meet the user's conditions, as :meth:`read`.
 
         Raises:
             UserError: as :meth:`read`; after the last row, if columns may say which rows are to be trained.
         """
         try:
-            yield from self.read(self._example, self._select(self.source.rows() if rows is None else rows))
+            yield from self.read(self._example, self._select(rows))
         except UserError:
             self._ask_about_columns()  # rows with problems may be those to leave out
             raise
@@ -154,30 +152,28 @@ class ExampleTable(UserTable):
         negatives: dict[str, list[str]] = {}
         if "positive_if" in self._conditions:
             table = ExampleTable(self.source, self._mapping, "pairs", self._spellings)
-            wrong = table._select(self.source.rows(), are_right=False)
-            for example in table.read(table._example, wrong, may_be_empty=True):
+            for example in table.read(table._example, table._select(are_right=False), may_be_empty=True):
                 texts = [sentence.text for sentence in example.sentences[1 : 1 + example.num_positives]]
                 negatives.setdefault(example.sentences[0].text, []).extend(texts)
         return negatives
 
-    def _select(self, rows: Iterator[Row], *, are_right: bool = True) -> Iterator[Row]:
+    def _select(self, rows: Iterable[Row] | None = None, *, are_right: bool = True) -> list[Row]:
         """The rows for which the user's conditions hold; those on columns that the table lacks hold."""
-        head = list(islice(rows, HEAD))
-        columns = {column for row in head for column in row.values}
-        for self._num_read, row in enumerate(chain(head, rows), 1):
-            for column, value in row.values.items():
-                if len(self.values[column]) <= _FEW:
-                    self.values[column][value_key("" if value in (None, []) else value)[:_LONG]] += 1
+        self._rows = list(self.source.rows() if rows is None else rows)
+        self.columns = list(dict.fromkeys(column for row in self._rows for column in row.values))
+        chosen = []
+        for row in self._rows:
             holds = {
-                role: all(test(row.values.get(column)) for column, test in tests if column in columns)
+                role: all(test(row.values.get(column)) for column, test in tests if column in self.columns)
                 for role, tests in self._conditions.items()
             }
             if holds.get("keep", True) and holds.get("positive_if", True) == are_right:
-                self._num_kept += 1
-                yield row
-        if are_right and self._num_read and not self._num_kept:
+                chosen.append(row)
+        self._num_kept = len(chosen)
+        if are_right and self._rows and not chosen:
             conditions_ = " and ".join(str(self._mapping[role]) for role in self._conditions)
             raise UserError(f"{_OPTION}: no row has {conditions_}", file=self.source.name)
+        return chosen
 
     def _ask_about_columns(self) -> None:
         """Raises UserError if columns may say which rows to train on, or as what, and nobody said how.
@@ -185,45 +181,44 @@ class ExampleTable(UserTable):
         They have few values, or the name of a role that is not read, and no role; or they are called label,
         beside a group or two sentences.
         """
-        roles = {c: role for names in self.kinds.values() for role, columns in names.items() for c in columns}
+        roles = {column: role for role, columns in self.names.items() for column in columns}
         questions: dict[str, str] = {}  # column → its values, and what may be typed
-        for column, counts in self.values.items():
-            role, num_values = roles.get(column), len(counts)
-            if num_values <= _FEW and (missing := self._num_read - counts.total()):
-                counts[""] += missing  # of rows of JSON lines without the field
-            are_few = 1 < len(counts) <= min(_FEW, max(2, self._num_read / 2)) < self._num_read
+        for column in self.columns if roles else ():
+            role, num_rows = roles.get(column), len(self._rows)
+            values = (row.values.get(column) for row in self._rows)
+            counts = Counter("" if is_empty(value) else value_key(value) for value in values)
+            are_few = 1 < len(counts) <= min(_FEW, max(2, num_rows / 2)) < num_rows
             if role is None:
                 is_settled = column in self.named | self.left_out or is_annotation(column)
-                is_asked = not is_settled and (are_few or (num_values > 1 and normalise(column) in NAMES))
+                is_asked = not is_settled and (are_few or (len(counts) > 1 and normalise(column) in NAMES))
             else:
                 is_doubtful = role == "score" or (role == "label" and "group" in roles.values())
                 is_asked = are_few and is_doubtful and normalise(column) in LABELS
-            if is_asked and roles and column not in self._chosen.values():
-                ways = " or ".join(f"{{{way}}}" for way in self._ways(column, role, {*roles.values()}))
-                shown = [f"{one_line(key) or 'empty'} ({num} rows)" for key, num in counts.most_common(6)]
-                questions[column] = f"{column} ({', '.join(shown)}{', …' * (len(counts) > 6)}): {ways}"
+            if is_asked and column not in self._chosen.values():
+                ways = " or ".join(f"{{{way}}}" for way in self._ways(column, role, counts))
+                shown = (f"{one_line(key[:_SHOWN]) or 'empty'} ({num})" for key, num in counts.most_common(6))
+                questions[column] = f"{column} with {', '.join(shown)}{', …' * (len(counts) > 6)}: {ways}"
         if questions:
             problem = "columns without a role may say which rows are right, or what they are:"
-            if absent := sorted(self.named - self.values.keys()):
+            if absent := sorted(self.named - {*self.columns}):
                 problem = f"there is no column {absent[0]!r}, which {_OPTION} names; {problem}"
             means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items())
             mapping = {role: c for role, c in self._mapping.items() if c is not None and role != "ignore"}
-            option = shlex.quote(
-                f"{_OPTION}={{{_written({**mapping, 'ignore': [*self._ignored, *questions]})}}}"
-            )
+            mapping["ignore"] = [*self._ignored, *questions]
+            option = shlex.quote(f"{_OPTION}={{{_written(mapping)}}}")
             lines = "\n  - ".join([problem, *questions.values()])
             message = f"{lines}\nSay how each is read ({means}); all of them left out is {option}"
             raise UserError(message, file=self.source.name, field=next(iter(questions)))
 
-    def _ways(self, column: str, role: str | None, roles: set[str]) -> Iterator[str]:
+    def _ways(self, column: str, role: str | None, counts: Counter[str]) -> Iterator[str]:
         """What the user may type for a column."""
         is_pair = self.form.name != "sentences"
-        named = [role] if role else ["score", "negative"] if is_pair else []
-        named += ["meaning"] if "group" in roles and "meaning" in self.form.roles else []
-        for name in named:
-            if name == role or name not in roles:
+        names = [role] if role else ["score", "negative"] if is_pair else []
+        names += ["meaning"] if "group" in self.names and "meaning" in self.form.roles else []
+        for name in names:
+            if name == role or name not in self.names:
                 yield _written({name: column})
-        value = next((key for key, _ in self.values[column].most_common() if key), "")
+        value = next((key for key, _ in counts.most_common() if key), "")
         condition = f"{column}={'<value>' if _RESERVED.search(value) else value}"
         if column not in self.named:
             yield _written({"keep": condition} if role is None else {"keep": condition, "ignore": column})
@@ -233,20 +228,14 @@ class ExampleTable(UserTable):
 
     def about(self) -> str:
         """Roles of columns, ignored columns, and negatives left out; after reading."""
-        roles: dict[str, dict[str, None]] = {}
-        for kind in self.kinds.values():
-            for role, columns in kind.items():
-                roles.setdefault(role, {}).update(dict.fromkeys(columns))
         about = ", ".join(
-            role if list(columns) == [role] else f"{' and '.join(columns)} as {role}"
-            for role, columns in roles.items()
+            role if columns == [role] else f"{' and '.join(columns)} as {role}"
+            for role, columns in self.names.items()
         )
-        used = {column for columns in roles.values() for column in columns}
-        every = dict.fromkeys(column for header in self.kinds for column in header)
-        ignored = [column for column in every if column and column not in used]
         for role in self._conditions:
-            about += f"; {role} {self._mapping[role]}: {self._num_kept} of {self._num_read} rows"
-        if ignored:
+            about += f"; {role} {self._mapping[role]}: {self._num_kept} of {len(self._rows)} rows"
+        used = {column for columns in self.names.values() for column in columns}
+        if ignored := [column for column in self.columns if column and column not in used]:
             about += f"; left out: {', '.join(ignored)}"
         if self._echoes:
             about += f"; negatives that equal their anchor: {list_names(self._echoes)}"

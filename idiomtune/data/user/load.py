@@ -194,7 +194,7 @@ def _read(
             row = with_negatives(example, negatives) if negatives else example
             if first.setdefault(replace(row, number=0), (source.name, row))[1] is not row:
                 copies.append(f"{source.name} row {row.number}")
-        facts.columns |= table.values.keys()
+        facts.columns.update(table.columns)
         facts.named |= table.named
         facts.notes.append(table.about())
         if wrong:

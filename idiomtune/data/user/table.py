@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +30,6 @@ _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an obje
 _NAMING = ("id", "expression")  # roles that name a row in messages
 _LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
-HEAD = 1000  # rows by which the columns of JSON lines and marks are seen
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _SPAN_END = "\ue000"  # of private use: where a span begins and ends while markup is removed
 _IDS = {"", "id", "_id", "idx", "index", "query_id", "iteration"}  # columns; the last of TREC
@@ -165,9 +164,9 @@ class UserRecord:
         if self.has(role) and (match := _ENDS.fullmatch(str(self.cell(role)))):
             cells, start = match.groups(), role
         elif self.has(start) or self.has(end):
-            for one, other in ((start, end), (end, start)):
+            for present, other in ((start, end), (end, start)):
                 if not self.has(other):
-                    raise self.error(one, f"needs {other} too")
+                    raise self.error(present, f"needs {other} too")
             cells = self.cell(start), self.cell(end)
         if not cells:
             return None
@@ -242,8 +241,9 @@ class UserTable:
         UserError: if the user chose a column for an unknown role, or for two.
 
     Attributes:
-        form: of its rows, once one was read.
-        kinds: columns of a row → role → those that have it; in JSON lines each row may have others.
+        form: of its rows, once they are read.
+        columns: those of any row.
+        names: role → the columns that have it.
         left_out: columns that have no role, whatever their names.
     """
 
@@ -256,7 +256,8 @@ class UserTable:
     ) -> None:
         self.source = Source(shown_path(source), source) if isinstance(source, Path) else source
         self._forms, self._chosen, self._option = forms, chosen or {}, option
-        self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        self.columns: list[str] = []
+        self.names: dict[str, list[str]] = {}
         self.left_out: set[str] = set()
         roles = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
@@ -274,7 +275,7 @@ class UserTable:
     def read(
         self,
         make: Callable[[UserRecord], T],
-        rows: Iterator[Row] | None = None,
+        rows: Iterable[Row] | None = None,
         *,
         may_be_empty: bool = False,
     ) -> Iterator[T]:
@@ -287,112 +288,84 @@ class UserTable:
             UserError: at once, if the columns make no form; after the last row, naming row and field of all
                 problems.
         """
-        rows = self.source.rows() if rows is None else rows
-        head = list(islice(rows, HEAD))
-        marked, cleaner = self._find_marks(head), TextCleaner()
-        records = (
-            UserRecord(row.number, values, self._names(tuple(values)), cleaner=cleaner)
-            for row in chain(head, rows)
-            for values in [_without_marks(row.values, marked)]
+        rows = list(self.source.rows() if rows is None else rows)
+        if not rows and not may_be_empty:
+            raise UserError("there is no row", file=self.source.name)
+        self.columns = list(
+            dict.fromkeys([*self.columns, *(column for row in rows for column in row.values)])
         )
+        if rows:
+            self._choose_columns()
+            self._read_marks(rows)
+        cleaner, missing = TextCleaner(), dict.fromkeys(self.columns)  # in JSON lines, of some rows
+        records = (UserRecord(row.number, missing | row.values, self.names, None, cleaner) for row in rows)
         yield from read_checked(records, make, self.source.name, _row_name)
         cleaner.log(self.source.name)
-        if not (self.kinds or may_be_empty):
-            raise UserError("there is no row", file=self.source.name)
-        self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
     def log_unread(self) -> None:
         """Log the columns that have no role, or are not the first with theirs, if there are any."""
-        read = {columns[0] for names in self.kinds.values() for columns in names.values()}
-        every = dict.fromkeys(column for header in self.kinds for column in header)
-        if unread := [one_line(name) for name in every if name not in read and normalise(name) not in _IDS]:
+        read = {*_IDS, *(normalise(columns[0]) for columns in self.names.values())}
+        if unread := [one_line(column) for column in self.columns if normalise(column) not in read]:
             log.info("%s: not read: %s", self.source.name, list_names(unread))
 
-    def _find_marks(self, head: Sequence[Row]) -> dict[str, tuple[str, str]]:
-        """Columns of texts most of which mark one part, unless another column has spans; and their role."""
-        header = list(dict.fromkeys(column for row in head for column in row.values))
-        form, marked = self._fitting_form(header), dict[str, tuple[str, str]]()
-        names = self._recognise(form, header) if form else {}
-        for role, span in SPAN_OF.items() if form else ():
-            has_spans = {part.replace("span", span) for part in SPAN_PARTS} & names.keys()
-            if form is None or span not in form.roles or has_spans or len(names.get(role, ())) != 1:
+    def _read_marks(self, rows: Sequence[Row]) -> None:
+        """Spans where most texts of a column mark one part, and no column has spans; without the marks."""
+        for role, span in SPAN_OF.items():
+            ends = [f"{span}_start", f"{span}_end"]
+            if span not in self.form.roles or {span, *ends} & self.names.keys():
                 continue
-            (column,) = names[role]
-            texts = [text for row in head if isinstance(text := row.values.get(column), str)]
-            for kind in MARKS:
-                num_marked = sum(found[-1] == 1 for text in texts if (found := read_marks(text, kind)))
-                if 2 * num_marked > len(texts):
-                    marked[column] = kind, span
-                    message = "%s, field %r: %d of %d texts have one part marked as %s, which is the %s"
-                    log.warning(message, self.source.name, column, num_marked, len(texts), kind, span)
-        return marked
-
-    def _fitting_form(self, header: Iterable[str]) -> Form | None:
-        """The first form that fits the columns and has all roles in the user's mapping."""
-        for form in self._forms:
-            has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
-            if has_chosen and self._recognise(form, header).keys() >= set(form.required):
-                return form
-        return None
-
-    def _recognise(self, form: Form, header: Iterable[str]) -> dict[str, list[str]]:
-        return form.recognise([column for column in header if column not in self.left_out], self._chosen)
-
-    def _names(self, header: tuple[str, ...]) -> dict[str, list[str]]:
-        """The columns of each role; the first row's columns choose the form."""
-        if header not in self.kinds:
-            if not self.kinds:
-                self._choose_form(header)
-            names = self._recognise(self.form, header)
-            for role, columns in names.items():
-                if len(columns) == 1 or role in self.form.several:
+            for column, kind in product(self.names.get(role, ())[:1], MARKS):
+                marked = [read_marks(row.values.get(column), kind) for row in rows]
+                num_marked = sum(marks is not None and marks[-1] == 1 for marks in marked)
+                if 2 * num_marked <= len(rows):
                     continue
+                message = "%s, field %r: %d of %d texts have one part marked as %s, which is the %s"
+                log.warning(message, self.source.name, column, num_marked, len(rows), kind, span)
+                self.names |= {end: [end] for end in ends}
+                for row, marks in zip(rows, marked, strict=True):
+                    text, *offsets, _ = marks or (row.values.get(column), None, None, 0)
+                    row.values.update({column: text, **dict(zip(ends, offsets, strict=True))})
+
+    def _choose_columns(self) -> None:
+        """The first form that fits the columns and has all roles in the user's mapping, and their roles."""
+        for column in self._chosen.values():
+            if column not in self.columns:
+                match = difflib.get_close_matches(column, self.columns, 1)
+                near = f"is it {match[0]!r}?" if match else f"it has {', '.join(self.columns)}"
+                problem = f"there is no column {column!r}, which {self._option} names ({near})"
+                raise UserError(problem, file=self.source.name)
+        header = [column for column in self.columns if column not in self.left_out]
+        for form in self._forms:
+            self.names = form.recognise(header, self._chosen)
+            has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
+            if has_chosen and self.names.keys() >= set(form.required):
+                break
+        else:
+            raise self._no_form()
+        self._forms = [form]
+        for role, columns in self.names.items():
+            if len(columns) > 1 and role not in form.several:
                 if self._option:
                     problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
                     advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
                     raise UserError(f"{problem}: {advice}", file=self.source.name)
-                columns.sort(key=lambda column: self.form.roles[role].index(normalise(column)))
-            self.kinds[header] = names
-        return self.kinds[header]
+                columns.sort(key=lambda column: form.roles[role].index(normalise(column)))
 
-    def _choose_form(self, header: Sequence[str]) -> None:
-        is_json = not (self.source.path is None or has_header(self.source.path))
-        if not is_json:
-            self._check_chosen(header)
-        if form := self._fitting_form(header):
-            self._forms = [form]
-            return
+    def _no_form(self) -> UserError:
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         advice = f", or map them with {self._option}={{<name>: <column>}}" if self._option else ""
         aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
-        for column in header:
+        for column in self.columns:
             name = normalise(column)
             if name not in aliases and (match := difflib.get_close_matches(name, aliases, 1, 0.8)):
                 advice += f"; {column!r} (is it {match[0]!r}?)"
-        if is_json and "expression" in self.form.roles:
+        if self.source.path and not has_header(self.source.path) and "expression" in self.form.roles:
             advice += '. A glossary in JSON is {"<expression>": "<meaning>", …}, or a list of rows'
-        elif any(len(column.split()) > 2 for column in header):
+        elif any(len(column.split()) > 2 for column in self.columns):
             advice += ". If that is its first row, put a line with names above it, such as question,answer"
-        have = ", ".join(map(one_line, header)) or "none"
+        have = ", ".join(map(one_line, self.columns)) or "none"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}"
-        raise UserError(problem, file=self.source.name)
-
-    def _check_chosen(self, header: Sequence[str]) -> None:
-        """Raises UserError if the table does not have a column that the user chose."""
-        for column in self._chosen.values():
-            if column not in header:
-                match = difflib.get_close_matches(column, header, 1)
-                near = f"is it {match[0]!r}?" if match else f"it has {', '.join(header)}"
-                problem = f"there is no column {column!r}, which {self._option} names ({near})"
-                raise UserError(problem, file=self.source.name)
-
-
-def _without_marks(values: dict[str, Any], marked: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The cells of a row, with the ends of marked spans in columns of their own."""
-    for column, (kind, span) in marked.items():
-        text, start, end, _ = read_marks(values.get(column), kind) or (values.get(column), None, None, 0)
-        values = {**values, column: text, f"{span}_start": start, f"{span}_end": end}
-    return values
+        return UserError(problem, file=self.source.name)
 
 
 def _row_name(record: UserRecord) -> str:

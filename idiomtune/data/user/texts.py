@@ -15,21 +15,18 @@ from idiomtune.data.user.source import find_sources
 from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, user_path
-from idiomtune.io.tables import KINDS, is_table, lines_of, text_lines_of
+from idiomtune.io.tables import KINDS, is_table, text_lines_of
 
 log = logging.getLogger(__name__)
 
-# Text that is no list of texts; what is binary is known by how it begins.
+# What is no list of texts, by its name or how it begins: code, pages, documents, archives, arrays, JSON.
 _SUFFIXES = re.compile(
     r"\.(py|ipynb|js|css|cpp|java|json|html?|xml|svg|ya?ml|toml|ini|tex|bib|rtf|srt|vtt)", re.I
 )
-_BEGINNINGS = {
-    r"\xff\xfe|\xfe\xff": "is UTF-16: save it as UTF-8",
-    r"%PDF|PK\x03\x04|\x1f\x8b|[\s\S]*\0": "is binary, such as a document, an archive or an array",
-    r"\s*(<!doctype|<html|<\?xml|\{\\rtf|version https://git-lfs)": "is no plain text",
-    r"\s*(\{\s*\"|\[\s*[{\"])": "is JSON: name it .jsonl if each line is an object with a field text",
-}
-_HEAD, _NUM_LOOKED_AT = 8192, 3  # bytes of a line, and lines, by which a file is known
+_BEGINNING = re.compile(
+    r"%PDF|[\s\S]*\0|<!doctype|<html|<\?xml|\{\\rtf|version https://git-lfs|\{\s*\"|\[\s*[{\"]", re.I
+)
+_NUM_LOOKED_AT = 3  # lines
 
 
 class LocatedText(NamedTuple):
@@ -81,20 +78,14 @@ def text_lines_in(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         UserError: if the file is of another kind.
     """
-    if _SUFFIXES.fullmatch(path.suffix):
-        raise _no_texts(path, f"is a {path.suffix} file")
-    head = b"".join(islice(lines_of(path, _HEAD), _NUM_LOOKED_AT))
-    for pattern, problem in _BEGINNINGS.items():
-        if re.match(pattern, head.removeprefix(b"\xef\xbb\xbf").decode("latin-1"), re.IGNORECASE):
-            raise _no_texts(path, problem)
     parts = (part for line in text_lines_of(path) for part in line.rstrip("\r\n").split("\r"))
     lines = ((number, text) for number, part in enumerate(parts, 1) if (text := part.strip()))
     first = [*islice(lines, _NUM_LOOKED_AT)]
     if first and all("\t" in line for _, line in first):
-        raise _no_texts(path, "has columns: name it .tsv, its columns in the first line")
-    return chain(first, lines)
-
-
-def _no_texts(path: Path, problem: str) -> UserError:
+        problem = "has columns: name it .tsv, its columns in the first line"
+    elif _SUFFIXES.fullmatch(path.suffix) or _BEGINNING.match("\n".join(line for _, line in first)):
+        problem = "is no plain text (JSON lines with a field text are named .jsonl)"
+    else:
+        return chain(first, lines)
     expected = f"a file of texts has one text per line, or is a table ({KINDS}) with a column text"
-    return UserError(f"{problem}; {expected}", file=path)
+    raise UserError(f"{problem}; {expected}", file=path)
