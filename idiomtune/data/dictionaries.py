@@ -28,7 +28,7 @@ from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import FUNCTION_WORDS, word_list
 from idiomtune.io.files import cache_folder, is_file, is_folder, list_names, user_path
-from idiomtune.io.tables import Row, has_header, lines_of, normalise, read_rows, rows_of
+from idiomtune.io.tables import Row, has_header, lines_of, read_rows, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,8 @@ _NO_FORMS = {"table-tags", "inflection-template", "class", "romanization", "tran
 # Lines without any of these are not parsed: they have no wanted sense and no spelling of one.
 _WORTH = [f'"{name}"'.encode() for name in sorted({*_IDIOMATIC, *_IDIOMS, "alt_of", "form_of"})]
 _REFERENCE = re.compile(
-    r"(?:(?:alternative|archaic|dated|euphemistic|nonstandard|obsolete|rare|uncommon)(?: letter-case)? "
-    r"(?:form|spelling|variant)|misspelling|(?P<synonym>synonym)) of (?P<target>[^.;:(\u201c]+)",
-    re.IGNORECASE,
+    r"(?i)(?:(?:alternative|archaic|dated|euphemistic|nonstandard|obsolete|rare|uncommon)(?: letter-case)? "
+    r"(?:form|spelling|variant)|misspelling|(?P<synonym>synonym)) of (?P<target>[^.;:(\u201c]+)"
 )
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _NAMES = dict(name.split("=") for name in word_list("languages"))  # code → English name
@@ -323,8 +322,7 @@ def read_tables(
         licence: of rows that state none.
         report: gets rows without an expression or a meaning.
     """
-    for source in sources:
-        yield from _read_table(source, columns, licence, report)
+    return chain.from_iterable(_read_table(source, columns, licence, report) for source in sources)
 
 
 def _read_table(
@@ -341,25 +339,19 @@ def _read_table(
             facts = {role: " ".join((record.optional_text(role) or "").split()) for role in _FACTS}
             facts |= {"source": facts["source"] or name, "licence": facts["licence"] or licence}
             literal, own_forms = read_literal(record), read_forms(record)
-            if isinstance(literal, bool):
-                literal = "yes" if literal else "no"
+            facts["literal"] = ("no", "yes")[literal] if isinstance(literal, bool) else literal or ""
             if (forms := read_printed(expression).forms) != (expression,):
                 rewritten.append(f"{expression!r} as {' and '.join(map(repr, forms))}")
+            senses = split_senses(record.text("meaning"))
             return [
-                DictionaryEntry(form, sense, forms=own_forms, literal=literal or "", **facts)
-                for form in forms
-                for sense in split_senses(record.text("meaning"))
+                DictionaryEntry(form, gloss, forms=own_forms, **facts) for form in forms for gloss in senses
             ]
         except FieldError as error:
             report(name, f"row {record.number}", str(error))
             return []
 
+    table = UserTable(source, [GLOSSARY], columns, "columns")
     terms = None if source.path is None else rows_of_terms(source.path)
-    header = next(source.rows(), Row(0, {})).values if terms is None else ()
-    # A column with the name of its role comes before others, such as the number `sense`.
-    own_names = {normalise(column): column for column in header if column not in columns.values()}
-    chosen = {role: own_names[role] for role in GLOSSARY.required if role in own_names} | dict(columns)
-    table = UserTable(source, [GLOSSARY], chosen, "columns")
     yield from chain.from_iterable(table.read(entries_of, terms))
     table.log_unread()
     if rewritten:
@@ -368,10 +360,8 @@ def _read_table(
 
 def rows_of_terms(path: Path) -> Iterator[Row] | None:
     """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
-    if has_header(path):
-        return None
-    rows = list(islice(read_rows(path), 2))
-    if len(rows) > 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
+    rows = [] if has_header(path) else list(islice(read_rows(path), 2))
+    if len(rows) != 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
         return None
     return map(Row, count(1), rows_of(rows[0].values, str(path)))
 

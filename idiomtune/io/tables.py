@@ -512,7 +512,7 @@ def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, li
                 if not width:
                     return
                 continue
-            num_filled = max((place for place, text in enumerate(texts, 1) if text), default=0)
+            num_filled = max((column for column, text in enumerate(texts, 1) if text), default=0)
             width = width or num_filled
             if num_filled:
                 yield number, texts[: max(width, num_filled)]

@@ -344,12 +344,14 @@ class UserTable:
             raise self._no_form()
         self._forms = [form]
         for role, columns in self.names.items():
-            if len(columns) > 1 and role not in form.several:
-                if self._option:
-                    problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
-                    advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
-                    raise UserError(f"{problem}: {advice}", file=self.source.name)
-                columns.sort(key=lambda column: form.roles[role].index(normalise(column)))
+            if role in form.several or len(columns) == 1:
+                continue
+            columns.sort(key=lambda column: [*form.roles[role], normalise(column)].index(normalise(column)))
+            if self._option and normalise(columns[0]) != role:  # whose own name comes before others
+                problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
+                advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
+                raise UserError(f"{problem}: {advice}", file=self.source.name)
+            del columns[1:]
 
     def _no_form(self) -> UserError:
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
