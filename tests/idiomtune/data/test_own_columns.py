@@ -63,11 +63,7 @@ def in_turn(*values: Any) -> list[Any]:
 QA = ("query", "passage")
 ASKED: list[tuple[Any, ...]] = [
     *((QA, "label", 1, 0), (QA, "human judgement", 87, 12, 40), (QA, "flag", *[""] * (NUM - 1), "bad")),
-    *(
-        (QA, "answer", "accept", "reject", "ignore"),
-        (QA, "labels", ["ok"], []),
-        (QA, "Correct?", True, False),
-    ),
+    *((QA, "answer", "accept", "reject"), (QA, "labels", ["ok"], []), (QA, "Correct?", True, False)),
     (QA, "score", *(i / 7 for i in range(NUM))),  # the name of a role
     (("premise", "hypothesis"), "gold_label", "entailment", "neutral", "contradiction"),
     (("sentence1", "sentence2"), "label", "0", "1", "2"),
@@ -114,71 +110,42 @@ def test_the_options_that_are_asked_for(tmp_path: Path) -> None:
 
 
 TWO_SENTENCES = {f"sentence{n}": [f"Sentence {n} of {i}." for i in range(NUM)] for n in (1, 2)}
-SURE = in_turn("literal", "idiomatic", "unsure")
+SURE, USAGES = in_turn("literal", "idiomatic", "unsure"), {"literal", "idiomatic"}
 GRADES = in_turn(0, 1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("table", "mapping"),
-    [
-        ({"label": SURE}, {"meaning": "label", "keep": "label!=unsure"}),
-        ({"label": SURE}, {"meaning": "label", "keep": "label=literal|idiomatic"}),
-        ({"usage": SURE}, {"keep": "usage!=unsure"}),
-        ({"kind": SURE, "ok": in_turn(1)}, {"meaning": "kind", "keep": "ok=1 & kind!=unsure"}),
-    ],
-)
-def test_a_column_in_keep_has_its_meaning_all_the_same(
-    table: dict[str, Any], mapping: dict[str, Any], tmp_path: Path
-) -> None:
-    assert meanings(load(tmp_path, idioms(**table), columns=mapping)) == {"literal", "idiomatic"}
+# A column in `keep` has its role all the same; what is asked about, if anything; form; meanings or scores.
+KEPT: list[tuple[Mapping[str, Any], dict[str, Any], str, str, set[Any]]] = [
+    (idioms(label=SURE), {"meaning": "label", "keep": "label!=unsure"}, "", "sentences", USAGES),
+    (idioms(label=SURE), {"meaning": "label", "keep": "label=literal|idiomatic"}, "", "sentences", USAGES),
+    (idioms(usage=SURE), {"keep": "usage!=unsure"}, "", "sentences", USAGES),
+    (idioms(label=SURE), {"keep": "label=literal"}, "label", "sentences", set()),
+    (TWO_SENTENCES | {"score": GRADES}, {"keep": "score>=1"}, "", "scored", {1, 2, 3}),
+    (TWO_SENTENCES | {"label": GRADES}, {"score": "label", "keep": "label>=1"}, "", "scored", {1, 2, 3}),
+    (pairs(score=GRADES), {"score": "score", "keep": "score>=1"}, "", "scored", {1, 2, 3}),
+    (TWO_SENTENCES | {"label": SURE}, {"keep": "label=literal"}, "label", "pairs", {0}),
+    (TWO_SENTENCES | {"score": GRADES}, {"positive_if": "score>=1"}, "", "pairs", {0}),
+]
 
 
-@pytest.mark.parametrize(
-    ("table", "mapping"),
-    [
-        (TWO_SENTENCES | {"score": GRADES}, {"keep": "score>=1"}),
-        (TWO_SENTENCES | {"label": GRADES}, {"score": "label", "keep": "label>=1"}),
-        (dict(pairs(score=GRADES)), {"score": "score", "keep": "score>=1"}),
-    ],
-)
-def test_a_column_in_keep_has_its_score_all_the_same(
-    table: dict[str, Any], mapping: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize(("table", "mapping", "asked", "form", "values"), KEPT, ids=range(len(KEPT)))
+def test_a_column_in_keep_has_its_role_all_the_same(
+    table: Mapping[str, Any], mapping: dict[str, Any], asked: str, form: str, values: set[Any], tmp_path: Path
 ) -> None:
+    """A label may be a class, a score, or nothing but the condition: the last can be typed at once."""
+    if asked:
+        kept = f'keep: "{mapping["keep"]}", ignore: [{asked}]'
+        assert refused(lambda: load(tmp_path, table, columns=mapping), kept).field == asked
+        mapping = {**mapping, "ignore": asked}
     splits = load(tmp_path, table, columns=mapping)
-    assert splits.train.form == "scored"
-    assert {*splits.train.store.scores.tolist()} == {1, 2, 3}
-
-
-@pytest.mark.parametrize(
-    ("table", "condition"),
-    [
-        (idioms(label=SURE), "label=literal"),
-        (TWO_SENTENCES | {"label": in_turn("entailment", "neutral")}, "label=entailment"),
-    ],
-)
-def test_a_label_in_keep_is_asked_about(
-    table: dict[str, Sequence[Any]], condition: str, tmp_path: Path
-) -> None:
-    """A class, a score, or nothing but the condition? The last can be typed at once."""
-    asked = refused(
-        lambda: load(tmp_path, table, columns={"keep": condition}), f'keep: "{condition}", ignore: '
-    )
-    assert asked.field == "label"
-    splits = load(tmp_path, table, columns={"keep": condition, "ignore": "label"})
-    assert splits.train.form == ("sentences" if "idiom" in table else "pairs")
+    assert splits.train.form == form
+    assert values == (meanings(splits) if form == "sentences" else {*splits.train.store.scores.tolist()})
     assert not splits.train.store.has_labels
 
 
 @pytest.mark.parametrize("mapping", [{"ignore": "label"}, {"ignore": ["label"]}, {"label": None}])
 def test_a_column_with_a_role_is_not_left_out_too(mapping: dict[str, Any], tmp_path: Path) -> None:
     refused(lambda: load(tmp_path, idioms(label=SURE), columns={"meaning": "label", **mapping}), "'label'")
-
-
-def test_positives_by_a_condition_are_pairs_whatever_score_they_have(tmp_path: Path) -> None:
-    table = TWO_SENTENCES | {"label": in_turn(1, 0), "score": GRADES}
-    assert refused(lambda: load(tmp_path, table, columns={"positive_if": "label=1"})).field == "score"
-    mapping = {"positive_if": "label=1", "keep": "score>=1"}
-    assert load(tmp_path, table, columns=mapping).train.form == "pairs"
 
 
 @pytest.mark.parametrize("mapping", [{"keep": "okk=1"}, {"ignore": ["okk"]}, {"okk": None}])
@@ -261,10 +228,13 @@ NAMINGS: list[tuple[str, list[str] | str]] = [
     ("sentence_0 sentence_1 sentence_2 sentence_3", ["sentence_0", "sentence_1", "sentence_2", "sentence_3"]),
     ("sentence_2 sentence_1 sentence_0", ["sentence_0", "sentence_1", "sentence_2"]),
     ("premise hypothesis", ["premise", "hypothesis"]),
+    ("text paraphrase", ["text", "paraphrase"]),
+    ("sentence positive", ["sentence", "positive"]),
     ("anchor positive negative_1 negative_2", ["anchor", "positive", "negative_1", "negative_2"]),
     ("text1 text2 text3", "text3"),
     ("sentence1 sentence2 sentence3 sentence4", "sentence3"),
     ("anchor positive text", "text"),
+    ("anchor positive answer", "answer"),  # Prodigy's verdict: a positive only where no other column is
 ]
 
 
@@ -284,14 +254,6 @@ def test_texts_are_read_as_libraries_name_them_or_asked_about(
     texts = [train.store.read_text(text) for text in train.texts(0)]
     assert [text.split()[2].strip(",") for text in texts][2:] == columns
     assert train.store.num_positives.tolist() == [1] * NUM
-
-
-def test_a_judgement_beside_pairs_is_no_answer(tmp_path: Path) -> None:
-    """Prodigy's `answer` is a positive only where no other column is."""
-    table = pairs("anchor", "positive", answer=in_turn("accept", "reject"))
-    assert refused(lambda: load(tmp_path, table), 'keep: "answer=').field == "answer"
-    accepted = load(tmp_path, table, columns={"keep": "answer=accept"}).train.store
-    assert set(accepted.num_positives.tolist()) == {1}
 
 
 def scores(*of_pairs: Any) -> list[dict[str, Any]]:
@@ -529,13 +491,6 @@ def test_rows_are_described_as_they_are_trained(tmp_path: Path) -> None:
     train = read(write_lines(tmp_path / "p.jsonl", with_negatives), val=[str(held_out)]).train
     assert all(part in train.describe(0) for part in ("'q0'", "'n'", "'m'"))
     assert len(train.describe(0)) < 300
-
-
-@pytest.mark.parametrize(("first", "second"), [("text", "paraphrase"), ("sentence", "positive")])
-def test_a_sentence_and_its_paraphrase_are_a_pair(first: str, second: str, tmp_path: Path) -> None:
-    splits = load(tmp_path, pairs(first, second, idiom=[f"x{i // 3}" for i in range(NUM)]))
-    assert splits.train.form == "pairs"
-    assert splits.train.store.has_groups
 
 
 def test_parts_of_speech_are_no_paraphrases(tmp_path: Path) -> None:
