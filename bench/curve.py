@@ -164,7 +164,7 @@ def sentence_transformers(recipe: Recipe, clock: Clock, folder: Path) -> None:
             clock.step_ended()
             if state.global_step % recipe.every == 0 or state.global_step == state.max_steps:
                 with clock.paused():
-                    scores = suite.run(Encoder.around(copy.deepcopy(model))).scores
+                    scores = suite.run(Encoder(copy.deepcopy(model))).scores
                     model.train()
                 clock.point(state.global_step, scores)
 

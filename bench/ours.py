@@ -13,9 +13,9 @@ from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import read_scores
-from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.glossaries.build import build_encoder
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
 from idiomtune.training.regularization import TrainedModel

@@ -8,7 +8,7 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from idiomtune.version import __version__
+from idiomtune.io.version import __version__
 
 if TYPE_CHECKING:
     from idiomtune.api import (
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         usage,
         write,
     )
-    from idiomtune.encoder.encoder import Encoder
     from idiomtune.errors import UserError
+    from idiomtune.glossaries.encoder import GlossaryEncoder as Encoder
 
 __all__ = [
     "Comparison",
@@ -53,7 +53,7 @@ __all__ = [
     "usage",
     "write",
 ]
-_MODULES = {"Encoder": "encoder.encoder", "UserError": "errors"}
+_PLACES = {"Encoder": ("glossaries.encoder", "GlossaryEncoder"), "UserError": ("errors", "UserError")}
 
 warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's, in a notebook: our bars need no widgets
 
@@ -62,7 +62,8 @@ def __getattr__(name: str) -> Any:
     # Lazily: `idiomtune --help` need not wait for torch.
     if name not in __all__:
         raise AttributeError(f"module 'idiomtune' has no attribute {name!r}")
-    return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'api')}"), name)
+    module, attribute = _PLACES.get(name, ("api", name))
+    return getattr(import_module(f"idiomtune.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

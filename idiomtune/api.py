@@ -26,7 +26,7 @@ from idiomtune.io.tables import has_columns, inputs_in, write_table, write_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from idiomtune.encoder.encoder import Encoder, Occurrence
+    from idiomtune.glossaries.encoder import GlossaryEncoder, Occurrence
     from idiomtune.reports import compare, frames, runs
     from idiomtune.reports.tables import Table
 
@@ -122,7 +122,7 @@ def check(experiment: str | Path | None = None, *overrides: str, data: Any = Non
 
 @run_alone
 def evaluate(
-    model: str | Path | Run | Encoder,
+    model: str | Path | Run | GlossaryEncoder,
     benchmarks: str | Sequence[str] | None = None,
     *overrides: str,
     glossary: Any = None,
@@ -148,7 +148,7 @@ def evaluate(
 
 
 @run_alone
-def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
+def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> GlossaryEncoder:
     """A model that has learned what expressions mean: `idiomtune learn`.
 
     Args:
@@ -169,9 +169,9 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
         options["corpus"] = write_texts(corpus, "corpus", takes_rows=False)
     words = [f"model={word(path_text(model, 'model'))}", *_words(overrides)]
     folder = run_program("learn", words, _in_memory({"glossary": glossary, **options}))
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.glossaries.encoder import GlossaryEncoder
 
-    return Encoder.from_pretrained(folder)
+    return GlossaryEncoder.from_pretrained(folder)
 
 
 @run_alone
@@ -259,7 +259,7 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
 
 
 def usage(
-    model: str | Path | Run | Encoder,
+    model: str | Path | Run | GlossaryEncoder,
     texts: Sequence[str],
     expressions: str | Sequence[str],
     labels: Sequence[bool | None] | None = None,
@@ -271,7 +271,7 @@ def usage(
     Args:
         model: a name, folder, Hub id, run (its best checkpoint) or encoder.
         expressions: one for each text, or one for all, as a dictionary has them.
-        labels: your own, as of :meth:`idiomtune.encoder.encoder.Encoder.usage`.
+        labels: your own, as of :meth:`idiomtune.glossaries.encoder.GlossaryEncoder.usage`.
 
     Returns:
         (N,); NaN where the expression is not in its text.
@@ -283,7 +283,7 @@ def usage(
     >>> literal, idiomatic = it.usage("minilm", texts, "break the ice")
     >>> assert literal < 0.5 < idiomatic
     """
-    from idiomtune.encoder.arguments import usage_requests
+    from idiomtune.glossaries.usages import usage_requests
 
     requests = usage_requests(texts, expressions)
     encoder: Any = model if hasattr(model, "usages") else _encoder(model)
@@ -293,7 +293,9 @@ def usage(
 
 @run_alone
 def find(
-    texts: str | Path | Iterable[str], glossary: Any = None, model: str | Path | Run | Encoder = "minilm"
+    texts: str | Path | Iterable[str],
+    glossary: Any = None,
+    model: str | Path | Run | GlossaryEncoder = "minilm",
 ) -> list[Occurrence]:
     """Every expression of a glossary in texts, with meaning and usage: `idiomtune find`.
 
@@ -312,24 +314,26 @@ def find(
     >>> assert (row.span, row.meaning) == ((15, 28), "make people relax")
     """
     from idiomtune.data.user.texts import read_texts
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.glossaries.encoder import GlossaryEncoder
     from idiomtune.programs.find import find_in_lines
 
-    if isinstance(model, Encoder) and glossary is not None:
+    if isinstance(model, GlossaryEncoder) and glossary is not None:
         message = "an encoder has its own: find(texts, model=Encoder(…, glossary=…)), or name a model"
         raise UserError(message, option="glossary")
     named = "english" if glossary is None else glossary
-    encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=named)
+    encoder = (
+        model if isinstance(model, GlossaryEncoder) else GlossaryEncoder(_model_path(model), glossary=named)
+    )
     if isinstance(texts, str | os.PathLike):
         return find_in_lines(encoder, [*read_texts(path_text(texts, "texts"), "texts")])
     return encoder.find(texts)
 
 
 @run_alone
-def _encoder(model: Any) -> Encoder:
-    from idiomtune.encoder.encoder import Encoder
+def _encoder(model: Any) -> GlossaryEncoder:
+    from idiomtune.glossaries.encoder import GlossaryEncoder
 
-    return Encoder.from_pretrained(_model_path(model))
+    return GlossaryEncoder.from_pretrained(_model_path(model))
 
 
 @run_alone
@@ -522,11 +526,11 @@ class Run(_Shown, os.PathLike[str]):
         return Scores(self._read.baseline, UNTRAINED)
 
     @cached_property
-    def best(self) -> Encoder:
+    def best(self) -> GlossaryEncoder:
         """The best checkpoint."""
-        from idiomtune.encoder.encoder import Encoder
+        from idiomtune.glossaries.encoder import GlossaryEncoder
 
-        return Encoder.from_pretrained(self.path)
+        return GlossaryEncoder.from_pretrained(self.path)
 
     def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
         """With the model before training, or with another run.

@@ -56,10 +56,10 @@ from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.records import refuse_recorded_code
 from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import log_to_stderr
+from idiomtune.io.version import __version__
 from idiomtune.training.resume import find_run
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.start import new_sweep_folder, run_of
-from idiomtune.version import __version__
 
 TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are raised, with their traceback
 MISTAKE = 2  # exit status after an error that the user can fix

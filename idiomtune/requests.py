@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["query", "document"]
-Pooling = Literal["sentence", "span", "usage_terms"]
+Pooling = Literal["sentence", "span"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,6 @@ class Request:
         pooling: the vector to compute.
             `sentence`: the checkpoint's pooling over the whole input.
             `span`: the mean of the last layer's tokens that overlap the span (late chunking).
-            `usage_terms`: no embedding; the row's first two columns are the gate's terms for the span
-            (:meth:`idiomtune.encoder.glossary.UsageClassifier.terms`).
         with_meanings: False: a model with a glossary reads this text without meanings.
         view: requests with equal text and view share a forward pass, and so its dropout.
     """
@@ -34,6 +32,14 @@ class Request:
     pooling: Pooling = "sentence"
     with_meanings: bool = True
     view: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LayersRequest(Request):
+    """A span whose hidden layers are asked for, in place of an embedding.
+
+    See :meth:`idiomtune.encoder.encoder.Encoder.hidden_layers`.
+    """
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.objective import ObjectiveOptions
 from idiomtune.declarations.registry import benchmark_type, score_declaration
 from idiomtune.declarations.score import ScoreTable
-from idiomtune.encoder.build import empty_encoder
+from idiomtune.glossaries.build import empty_encoder
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.steps import repeated_anchors

@@ -31,8 +31,8 @@ from idiomtune.data import astitch, magpie
 from idiomtune.data.astitch import read_senses, read_usages
 from idiomtune.data.names import ASTITCH, MAGPIE
 from idiomtune.data.sources import DataFiles, GitHubData, dataset_folder
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.expressions import is_among, plain_expression
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.requests import Usage
 

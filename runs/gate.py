@@ -1,4 +1,4 @@
-"""Makes a gate of meanings that comes with the project: idiomtune/encoder/gates/<model>.json.
+"""Makes a gate of meanings that comes with the project: idiomtune/glossaries/gates/<model>.json.
 
     python runs/gate.py minilm
     python runs/gate.py mpnet_base [<its folder, in place of the download>]
@@ -16,11 +16,12 @@ import sys
 import numpy as np
 from scipy.stats import rankdata
 
+from idiomtune import Encoder
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import model_names
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
-from idiomtune.encoder.usage_gate import GATES, fit_usage_gate, gate_examples, mean_embedding
+from idiomtune.encoder.facts import weights_digest
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
+from idiomtune.glossaries.usage_gate import GATES, fit_usage_gate, gate_examples, mean_embedding
 from idiomtune.io.files import write_text
 from idiomtune.io.terminal import log_to_stderr
 
@@ -75,7 +76,7 @@ def main(model: str = "minilm", folder: str | None = None) -> None:
     about = {
         "model": model,
         "parameters": sum(p.numel() for p in encoder.parameters()),
-        "weights": encoder.weights_digest(),
+        "weights": weights_digest(encoder),
     }
     write_text(GATES / f"{model}.json", json.dumps(about | {"gate": gate._asdict()}) + "\n")
 

@@ -24,7 +24,7 @@ from tests import forks
 from tests.kept_configs import keep_configs
 
 if TYPE_CHECKING:  # imported by the fixtures: the process that hands out the tests does without it
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune import Encoder
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
@@ -171,7 +171,7 @@ def minilm_path() -> str:
 
 @pytest.fixture(scope="session")
 def minilm(minilm_path: str) -> Encoder:
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune import Encoder
 
     fastest = 512  # tokens, on one core
     return Encoder.from_pretrained(minilm_path, device="cpu", tokens_per_forward=fastest)
@@ -187,7 +187,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
 
 @pytest.fixture(scope="session")
 def _loaded_tiny(tiny_path: Path) -> Encoder:
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune import Encoder
 
     return Encoder.from_pretrained(tiny_path, device="cpu")
 

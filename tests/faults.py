@@ -142,8 +142,8 @@ class Points:
         self._scoring = "scoring"
 
     def watch(self) -> None:
-        from idiomtune.encoder.build import build_encoder
-        from idiomtune.encoder.encoder import Encoder
+        from idiomtune import Encoder
+        from idiomtune.glossaries.build import build_encoder
 
         forward = Encoder.embed
 

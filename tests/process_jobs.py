@@ -13,13 +13,14 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard
+from idiomtune.encoder.trained_parts import checkpoint_activations
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import build_encoder
 from idiomtune.io.processes import Processes
 from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
@@ -60,7 +61,7 @@ def gradients(
     encoder = build_encoder(settings.model, placement)
     encoder.train()
     if settings.trainer.activation_checkpointing:
-        encoder.checkpoint_activations()
+        checkpoint_activations(encoder.transformer)
     if sharded:
         assert processes.sharding is not None
         sharding = replace(processes.sharding, offload=offloaded)

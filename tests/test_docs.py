@@ -28,6 +28,7 @@ from PIL import Image
 import idiomloss
 import idiomtune
 from docs import conf, options, results, terms
+from idiomtune import Encoder
 from idiomtune.cli import PROGRAMS
 from idiomtune.config import check
 from idiomtune.config.compose import to_dict
@@ -35,7 +36,6 @@ from idiomtune.config.sections import SearchSettings
 from idiomtune.config.words import config_names, overrides_of, split_flags
 from idiomtune.data.idiolink import Document
 from idiomtune.declarations.models import CONF
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.resume import find_run, saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.own_data import write

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune import cli
+from idiomtune import Encoder, cli
 from idiomtune.config.words import overrides_of
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.runs import checkpoints, verify

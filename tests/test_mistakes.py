@@ -17,9 +17,10 @@ import pytest
 
 from idiomtune.cli import settings_of as checked_settings
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings
-from idiomtune.encoder.glossary import read_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.expressions import expression_pattern
+from idiomtune.glossaries.meanings import saved_meanings
+from idiomtune.glossaries.tables import read_glossary
 from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data

@@ -46,11 +46,11 @@ __main__ api sweep                               the programs as functions, and 
 cli                                              the command line: words and values → a program's result
 programs                                         whole programs
 training admire explorer extend integrations writing   the loop, runs, searches; what stands aside
-benchmarks hub                                   scores from embeddings, of one checkpoint; publishing
+benchmarks glossaries hub                        scores from embeddings; what expressions mean; publishing
 encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
 config data                                      conf/ → settings; data sets, readers of tables
 io declarations                                  files, network, processes; what a configuration can name
-errors requests expressions version statistics idiomloss   the ground
+errors requests expressions statistics idiomloss   the ground
 """
 FLOOR = {
     room: number
@@ -79,6 +79,7 @@ WALLS = {
     "integrations": ["idiomtune.cli"],
     "config": _HEAVY,
     "encoder": [f"idiomtune.data.{name}" for name in DATA_SETS],
+    "glossaries": [f"idiomtune.data.{name}" for name in DATA_SETS],
     **{f"programs/{name}.py": _HEAVY for name in LIGHT},
     "cli": _HEAVY,
 }

@@ -14,8 +14,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokeniz
 
 from idiomtune.data.idiolink import INSTRUCTION
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.glossary import UsageClassifier
 from idiomtune.encoder.reading import Prompts
+from idiomtune.glossaries.meanings import UsageClassifier
 
 _TEXTS = {".json", ".csv"}
 _COMMON = 4000  # BERT's tokens stand in the order of their frequency, after signs and letters

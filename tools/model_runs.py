@@ -21,9 +21,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import idiomtune as it
+from idiomtune import Encoder
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder import encoder as encoder_module
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings, resolve_model_path
 
 GLOSSARY = {"kick the bucket": "die", "spill the beans": "reveal a secret"}

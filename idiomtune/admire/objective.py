@@ -20,10 +20,10 @@ from idiomtune.data.admire import Item
 from idiomtune.data.astitch import read_senses, read_usages
 from idiomtune.data.locations import admire_split, data_files
 from idiomtune.data.names import ADMIRE_SENSES
-from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
+from idiomtune.glossaries.build import empty_encoder
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
 from idiomtune.objectives.steps import in_shards, shuffled_steps

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _MAX_BYTES = 4 * 2**30
 # Of our code, what decides embeddings, and how they are kept.
-_CODE = ("encoder", "expressions.py", "requests.py", "io/cache.py")
+_CODE = ("encoder", "glossaries", "expressions.py", "requests.py", "io/cache.py")
 # Packages whose code a version identifies.
 _KNOWN = ("torch", "transformers", "sentence_transformers", "idiomtune")
 _NUM_PROBES = 8  # texts that are embedded once more
@@ -101,7 +101,7 @@ def stored_file(encoder: Encoder, requests: Sequence[Request], num_processes: in
 
 def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processes, title: str) -> Tensor:
     """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
-    with progress_bar(title, encoder.num_texts(requests)) as advance:
+    with progress_bar(title, encoder.reader.num_texts(requests)) as advance:
         return embed_all(encoder, requests, processes, advance).float().cpu()
 
 
@@ -154,7 +154,7 @@ class EmbeddedRequests:
     @property
     def num_texts(self) -> int:
         """How many distinct texts were read."""
-        return self._encoder.num_texts(self._rows)
+        return self._encoder.reader.num_texts(self._rows)
 
     def add(self, requests: Sequence[Request]) -> None:
         """Embed requests. All processes call it, with the same ones."""
@@ -206,7 +206,7 @@ class EmbeddedRequests:
                 f"prompts: {prompts.query!r} before queries, and before all texts of tasks without documents "
                 f"(pairs of sentences); {prompts.document!r} before documents"
             )
-        if num_truncated := self._encoder.num_texts(self._encoder.truncated & self._rows.keys()):
+        if num_truncated := self._encoder.reader.num_texts(self._encoder.truncated & self._rows.keys()):
             notes.append(truncated_note(num_truncated, self.num_texts, self._encoder.model.max_seq_length))
         return notes
 

@@ -14,10 +14,8 @@ import torch
 
 from idiomtune.benchmarks import Benchmark, Embed, Result, declared_requests
 from idiomtune.benchmarks.embeddings import EmbeddedRequests
-from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import Score, ScoreTable
-from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import UserError
@@ -124,7 +122,7 @@ class Suite:
         return whole[0] if whole else answer
 
     def _score(self, chosen: Sequence[Benchmark], embed: EmbeddedRequests) -> Scorecard:
-        _check_width(self.dimensions, embed.dimension)
+        check_width(self.dimensions, embed.dimension)
         card = Scorecard(ScoreTable())
         scores: dict[str, Score] = {}
         given_by: dict[str, str] = {}
@@ -168,18 +166,12 @@ def _truncate(embed: Embed, size: int) -> Embed:
     return lambda requests: embed(requests)[:, :size]
 
 
-def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
-    """Check, before any computation, that the embeddings can be truncated to this many dimensions.
+def check_width(dimensions: Sequence[int], width: int) -> None:
+    """Check that embeddings of this width can be truncated to so many dimensions.
 
     Raises:
         UserError: if they have no more.
     """
-    if dimensions:
-        _check_width(dimensions, empty_encoder(model).dimension)
-
-
-def _check_width(dimensions: Sequence[int], width: int) -> None:
-    """Raise UserError if embeddings of this width cannot be truncated."""
     if dimensions and (size := max(dimensions)) >= width:
         raise UserError(
             f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is "

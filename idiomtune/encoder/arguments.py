@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from math import isnan
-from numbers import Real
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +14,7 @@ from torch import Tensor
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Span, find_expression
 from idiomtune.io.files import checked_count, checked_text, describe_type, has_lone_surrogate, one_line
-from idiomtune.requests import Request, Role, Usage, find_span
+from idiomtune.requests import Request, Role, find_span
 
 Spans = Sequence[str | Span | None] | None
 
@@ -58,58 +56,7 @@ def requests_for(
     return requests
 
 
-def usage_requests(
-    texts: Iterable[str], expressions: str | Iterable[str | Span]
-) -> tuple[list[Request | None], list[str]]:
-    """A request for the usage of each expression in its text (None where it is not in it), and their names.
-
-    Raises:
-        TypeError, ValueError, UserError: as :func:`requests_for`.
-    """
-    texts = text_list("texts", texts)
-    if isinstance(expressions, str):
-        expressions = [expressions] * len(texts)
-    expressions_ = optional_list("expressions", expressions)
-    if any(words is None for words in expressions_):
-        raise type_error("expressions", "words, or offsets (start, end), for each text", None)
-    for words in expressions_:
-        if isinstance(words, str) and not checked_text(words, "expressions").strip():
-            raise ArgumentValueError("is empty", option="expressions")
-    pairs = list(zip(texts, expressions_, strict=False))  # of other lengths: refused below
-    lacks = [all(isinstance(part, str) for part in pair) and _find_words(*pair) is None for pair in pairs]
-    spans = [None if is_missing else words for (_, words), is_missing in zip(pairs, lacks, strict=True)]
-    requests = requests_for(texts, [*spans, *expressions_[len(spans) :]], names=("texts", "expressions"))
-    names = [words if isinstance(words, str) else text[slice(*words)] for text, words in pairs]
-    usages = [replace(request, pooling="usage_terms", with_meanings=False) for request in requests]
-    return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
-
-
-def labelled_requests(
-    requests: Sequence[Request | None], names: Sequence[str], labels: Sequence[bool | None]
-) -> list[Usage]:
-    """The uses with a label, for a gate to be fitted to.
-
-    Raises:
-        ValueError: if there is not one label for each text, or no expression has both.
-    """
-    labels = optional_list("labels", labels)
-    if len(labels) != len(requests):
-        raise ArgumentValueError(f"has {len(labels)} labels for {len(requests)} texts", option="labels")
-    for i, label in enumerate(labels):
-        if label is not None and not (isinstance(label, Real) and label in (0, 1)):
-            raise type_error("labels", "True (idiomatic), False (literal) or None", label, f"label {i}: ")
-    uses = [
-        Usage(f"labels {i}", name, request.text, request.span, bool(label))
-        for i, (request, name, label) in enumerate(zip(requests, names, labels, strict=True))
-        if request is not None and label is not None
-    ]
-    kinds = {(use.phrase, use.is_idiomatic) for use in uses}
-    if not any((phrase, not is_idiomatic) in kinds for phrase, is_idiomatic in kinds):
-        raise ArgumentValueError("no expression has both a True and a False", option="labels")
-    return uses
-
-
-def _find_words(text: str, words: str) -> Span | None:
+def find_words(text: str, words: str) -> Span | None:
     """The first occurrence of words, or of an expression as a dictionary has it."""
     return find_span(text, words) or (find_expression(text, words) if words.strip() else None)
 
@@ -198,7 +145,7 @@ def type_error(option: str, expected: str, value: Any, prefix: str = "") -> Argu
 def _span(i: int, text: str, span: Any, option: str) -> Span:
     """The span of text `i` as character offsets."""
     if isinstance(span, str):
-        if (match := _find_words(text, span)) is None:
+        if (match := find_words(text, span)) is None:
             raise UserError(f"span {span!r} is not in text {i}: {text!r}", option=option)
         return match
     try:

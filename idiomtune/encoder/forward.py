@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import maybe_install_capturing_hooks
 from idiomtune.encoder.reading import Reader, Tokens, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
-from idiomtune.requests import Request
+from idiomtune.requests import LayersRequest, Request
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
@@ -186,24 +186,24 @@ class ForwardBatch(NamedTuple):
         texts: the token ids of each text, the longest first.
         sentences: what is embedded as a whole.
         spans: what is embedded by its tokens in a text.
-        usages: expressions for the gate.
+        layer_spans: whose hidden layers are asked for.
         is_dummy: the embeddings are thrown away.
     """
 
     texts: list[list[int]]
     sentences: list[PooledSentence]
     spans: list[PooledSpan]
-    usages: Sequence[PooledSpan] = ()
+    layer_spans: Sequence[PooledSpan] = ()
     is_dummy: bool = False
 
     @property
     def requests(self) -> list[int]:
-        """The request that each row of the batch answers: of the sentences first, the spans, the usages."""
+        """The request that each row of the batch answers: of sentences, spans, then those of layers."""
         return [pooled.request for pooled in self._pooled]
 
     @property
     def _pooled(self) -> list[PooledSentence | PooledSpan]:
-        return [] if self.is_dummy else [*self.sentences, *self.spans, *self.usages]
+        return [] if self.is_dummy else [*self.sentences, *self.spans, *self.layer_spans]
 
     @property
     def num_tokens(self) -> int:
@@ -258,18 +258,19 @@ def plan_batches(
     for chunk in _split_batches(lengths, tokens_per_forward, min_batches, batch_size):
         sentences: list[PooledSentence] = []
         spans: list[PooledSpan] = []
-        usages: list[PooledSpan] = []
+        layer_spans: list[PooledSpan] = []
         for row, number in enumerate(chunk):
             for i in rows[number]:
                 text, span = rendered[i]
-                if requests[i].pooling == "sentence":
+                has_layers = isinstance(requests[i], LayersRequest)
+                if requests[i].pooling == "sentence" and not has_layers:
                     num_skipped = reader.num_skipped(text, tokens[i], requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
-                    pooled_spans = spans if requests[i].pooling == "span" else usages
+                    pooled_spans = layer_spans if has_layers else spans
                     pooled_spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
         texts = [tokens[rows[number][0]].input_ids for number in chunk]
-        batches.append(ForwardBatch(texts, sentences, spans, usages))
+        batches.append(ForwardBatch(texts, sentences, spans, layer_spans))
     return batches, truncated_spans, truncated
 
 
@@ -409,18 +410,18 @@ def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
     return torch.cat([(token_embeddings[r] * w[:, :, None]).sum(1) for r, w in chunks])
 
 
-def usage_features(layers: Sequence[Tensor], batch: ForwardBatch) -> Tensor:
-    """(U, 3 · L · H): features of the batch's U `usages` from hidden layers.
+def layer_features(layers: Sequence[Tensor], batch: ForwardBatch) -> Tensor:
+    """(U, 3 · L · H): what hidden layers say of the batch's U `layer_spans`.
 
-    Of each layer the mean over the text, over the expression and over what surrounds it, as unit vectors. A
+    Of each layer the mean over the text, over the span and over what surrounds it, as unit vectors. A
     sentence model's last layer has lost much of how its words are used; the layers before it have it still.
 
     Args:
         layers: L hidden states, (B, T, H) each.
     """
-    rows = torch.tensor([usage.row for usage in batch.usages], device=layers[0].device)  # (U,)
+    rows = torch.tensor([span.row for span in batch.layer_spans], device=layers[0].device)  # (U,)
     masks = torch.zeros(len(rows), 3, layers[0].shape[1])  # (U, 3, T)
-    for u, (row, _, positions) in enumerate(batch.usages):
+    for u, (row, _, positions) in enumerate(batch.layer_spans):
         masks[u, 0, : len(batch.texts[row])] = 1
         masks[u, 1, positions] = 1
     masks[:, 2] = masks[:, 0] - masks[:, 1]

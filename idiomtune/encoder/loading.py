@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -27,16 +28,21 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from idiomtune.config import ModelSettings, check
+from idiomtune.config.validation import nearest
 from idiomtune.declarations.models import model_names, model_values, near_model_names
 from idiomtune.encoder.checks import LoadingReport, check_complete
 from idiomtune.encoder.forward import use_short_attention
-from idiomtune.encoder.reading import special_tokens_around
+from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS
+from idiomtune.encoder.idiom_tokens import saved_idiom_tokens
+from idiomtune.encoder.reading import prompts_of, special_tokens_around
+from idiomtune.encoder.saved_expressions import CONFIG, SAVED_WITH, remove_rules
 from idiomtune.encoder.static import StaticTokens, with_token_table
 from idiomtune.errors import UserError
 from idiomtune.io.files import (
     is_file,
     is_folder,
     one_line,
+    path_text,
     read_json,
     user_path,
 )
@@ -64,6 +70,62 @@ _ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
 
 
 # ---------------------------------------------------------------- where a model is
+
+
+# Options of loading: the section `model` without options of training.
+_NO_OPTIONS = {"path", "about", "idiom_tokens", "idiom_tokens_start", "glossary_dropout"}
+T = TypeVar("T")
+
+
+class Checkpoint(NamedTuple):
+    """Where a model is loaded from.
+
+    Attributes:
+        path: the folder, or the name on the Hub.
+        revision: on the Hub.
+        offline: use only what was downloaded before.
+    """
+
+    path: str
+    revision: str | None
+    offline: bool
+
+    def read(self, name: str, make: Callable[[Any], T]) -> T | None:
+        """What is made of the content of a file that we saved with the model; None if it has none.
+
+        Raises:
+            UserError: if the file is damaged, or is missing though the model was saved with it.
+        """
+        file = fetch_file(self.path, name, self.revision, local_files_only=self.offline)
+        if file is None:
+            config = fetch_file(self.path, CONFIG, self.revision, local_files_only=self.offline)
+            if config is not None and name in read_json(config).get(SAVED_WITH, []):
+                problem = f"{name}, which it was saved with, is missing: bring the file back"
+                raise UserError(f"model {self.path}: {problem}")
+            return None
+        content = read_json(file)
+        try:
+            return make(content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = f"is damaged ({type(error).__name__}: {first_line(error)})"
+            message = f"{reason}: bring the file back as it was saved with the model"
+            raise UserError(message, file=f"{self.path}/{name}") from None
+
+
+def load_settings(path: str | os.PathLike[str], options: Mapping[str, Any]) -> ModelSettings:
+    """The section `model` of the arguments of :meth:`idiomtune.encoder.encoder.Encoder.from_pretrained`.
+
+    Raises:
+        UserError: naming an argument that is unknown or wrong.
+    """
+    known = [name for name in ModelSettings.model_fields if name not in _NO_OPTIONS]
+    if others := options.keys() - set(known):
+        name = min(others)
+        near = "".join(f"; is it {other}?" for other in nearest(name, known))
+        raise UserError(f"there is no such argument{near}", option=name)
+    text = path_text(path, "path")
+    values = {name: value.tolist() if hasattr(value, "dtype") else value for name, value in options.items()}
+    return model_settings(text if isinstance(path, str) else Path(text), values)
 
 
 def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSettings:
@@ -209,6 +271,48 @@ def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: 
 
 
 # ---------------------------------------------------------------- loading
+
+
+def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) -> dict[str, Any]:
+    """The arguments of :class:`~idiomtune.encoder.encoder.Encoder` for the model of a section `model`.
+
+    Args:
+        empty: see :func:`load_model`.
+
+    Raises:
+        UserError: as :meth:`idiomtune.encoder.encoder.Encoder.from_pretrained`.
+    """
+    if device is not None:
+        try:
+            torch.empty(0, device=str(device)).tolist()
+        except Exception as error:  # of many kinds
+            raise UserError(f"must be cpu, cuda or mps: {one_line(str(error))}", option="device") from None
+    folder, offline = locate_checkpoint(settings.path, settings.revision)
+    checkpoint = Checkpoint(folder, settings.revision, offline)
+    with explaining_loading(folder):
+        model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
+        tokenizer: Any = model.tokenizer
+        idioms = checkpoint.read(
+            IDIOM_TOKENS, lambda content: saved_idiom_tokens(content, tokenizer.get_vocab())
+        )
+        if idioms is not None:
+            remove_rules(tokenizer, idioms.expressions)
+            if settings.replace_expressions is not None:
+                idioms.replace = settings.replace_expressions
+        elif settings.replace_expressions:
+            raise UserError(
+                f"the model {folder} has no idiom tokens to replace them with",
+                option="model.replace_expressions=true",
+            )
+        prompts = prompts_of(model.prompts, settings)
+    return {
+        "model": model,
+        "prompts": prompts,
+        "tokens_per_forward": settings.tokens_per_forward,
+        "idiom_tokens": idioms,
+        "raw_spans": settings.span == "raw",
+        "checkpoint": checkpoint,
+    }
 
 
 def load_model(

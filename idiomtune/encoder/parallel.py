@@ -19,7 +19,6 @@ from torch import Tensor
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import ForwardBatch, in_request_order
 from idiomtune.encoder.sharding import is_sharded, reshard
-from idiomtune.encoder.usage_gate import GatedRequests
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 
@@ -136,16 +135,16 @@ def embed_all(
     on_progress: Callable[[int], None] | None = None,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     *,
-    with_gate: bool = True,
+    with_readings: bool = True,
 ) -> Tensor:
     """(R, D), row i for request i, without a graph. Each process embeds its part; all get all rows.
 
     Token ids of at most `_CHUNK_SIZE` requests are in memory at a time, those of one text together; of texts
-    that a gate reads in several ways, three times as many.
+    that are read in several ways, three times as many.
 
     Args:
         on_progress: called with the number of texts after each forward batch.
-        with_gate: whether a gate of the encoder's meanings is used, in evaluation mode.
+        with_readings: whether the encoder may read texts in further ways (:meth:`Encoder.readings`).
     """
     if not requests:
         return torch.zeros(0, encoder.dimension, device=encoder.device)
@@ -155,12 +154,12 @@ def embed_all(
         for start in range(0, len(order), _CHUNK_SIZE):
             chunk = order[start : start + _CHUNK_SIZE]
             part = [requests[i] for i in chunk]
-            embedded = embed_all(encoder, part, processes, on_progress, autocast, with_gate=with_gate)
+            embedded = embed_all(encoder, part, processes, on_progress, autocast, with_readings=with_readings)
             rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
         return rows
     parallel = ParallelEncoder(encoder, processes, autocast)
-    gated = GatedRequests(requests, encoder.reader, is_on=with_gate and not encoder.training)
-    partition = parallel.partition(gated.requests)
+    read, combine = encoder.readings(requests) if with_readings else Encoder.readings(encoder, requests)
+    partition = parallel.partition(read)
     numbers = partition.numbers[processes.rank]
 
     def advance(*batches: ForwardBatch) -> None:
@@ -171,4 +170,4 @@ def embed_all(
     reshard(encoder)
     elsewhere = set(range(len(partition.batches))) - set(numbers)
     advance(*(partition.batches[number] for number in elsewhere))
-    return gated.combine(parallel.gather(pieces, partition))
+    return combine(parallel.gather(pieces, partition))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
 from idiomtune.config import ModelSettings
-from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.idiom_tokens import IdiomTokens
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
@@ -183,6 +182,13 @@ class Read(NamedTuple):
     num_skipped: int
 
 
+class InsertedMeanings(Protocol):
+    """What is written into texts before they are read."""
+
+    def insert(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
+        """The text with meanings, and the span moved to its new offsets."""
+
+
 class Reader(NamedTuple):
     """How a model reads requests.
 
@@ -192,7 +198,7 @@ class Reader(NamedTuple):
         prompts: how this model family writes queries and documents.
         pools_prompts: whether their tokens are pooled.
         idiom_tokens: replace expressions in texts.
-        meanings: are written after expressions, or replace them.
+        meanings: are written into texts.
     """
 
     tokenizer: Tokenizer
@@ -200,7 +206,11 @@ class Reader(NamedTuple):
     prompts: Prompts
     pools_prompts: bool
     idiom_tokens: IdiomTokens | None
-    meanings: Meanings | None
+    meanings: InsertedMeanings | None = None
+
+    def num_texts(self, requests: Iterable[Request]) -> int:
+        """The number of distinct texts in these requests."""
+        return len({self.prompts.render(request)[0] for request in requests})
 
     def render(self, requests: Sequence[Request]) -> list[Rendered]:
         """Each request's text as the model reads it, and its span moved to the new offsets."""

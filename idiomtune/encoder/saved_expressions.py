@@ -1,8 +1,8 @@
-"""Expressions in a model's folder: idiom tokens, meanings, and rules of the tokenizer for idiom tokens.
+"""Idiom tokens in a model's folder, and rules of the tokenizer for them.
 
 By these rules any library reads texts as the model does: a rule of the tokenizer's normaliser replaces an
 expression by its token. Only saved files have such rules: the encoder, which also has to know where spans
-come to be, changes texts itself. Meanings are put into texts by the encoder alone.
+come to be, changes texts itself.
 """
 
 from __future__ import annotations
@@ -10,95 +10,38 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer
 
-from idiomtune.config import ModelSettings
-from idiomtune.encoder.glossary import FILE as GLOSSARY_FILE
-from idiomtune.encoder.glossary import Meanings, saved_meanings
-from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
-from idiomtune.encoder.idiom_tokens import IdiomTokens, normalization, saved_idiom_tokens
-from idiomtune.encoder.loading import fetch_file
-from idiomtune.errors import UserError
+from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, normalization
 from idiomtune.expressions import KEEP, has_placeholder, replacements
 from idiomtune.io.files import read_json, write_json
-from idiomtune.io.hub import first_line
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_CONFIG, _SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
+CONFIG, SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
 _TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
-def load_expressions(
-    path: str, model: SentenceTransformer, settings: ModelSettings, *, local_files_only: bool = False
-) -> tuple[IdiomTokens | None, Meanings | None]:
-    """A checkpoint's idiom tokens and meanings; its tokenizer's rules for tokens are taken out.
-
-    Args:
-        path: the folder, or name on the Hub, that `model` was loaded from.
-        local_files_only: for a model on the Hub, use only what was downloaded before.
-
-    Raises:
-        UserError: if a file is damaged or missing; if expressions should be replaced, but there are no idiom
-            tokens.
-    """
-
-    def read(name: str, make: Callable[[Any], T]) -> T | None:
-        """The content of one of the files; None if it is missing."""
-        file = fetch_file(path, name, settings.revision, local_files_only=local_files_only)
-        if file is None:
-            return None
-        content = read_json(file)
-        try:
-            return make(content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"is damaged ({type(error).__name__}: {first_line(error)})"
-            message = f"{reason}: bring the file back as it was saved with the model"
-            raise UserError(message, file=f"{path}/{name}") from None
-
-    first: Any = model[0]
-    idioms = read(IDIOM_TOKENS_FILE, lambda content: saved_idiom_tokens(content, model.tokenizer.get_vocab()))
-    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, first.get_embedding_dimension()))
-    for name in read(_CONFIG, lambda content: content.get(_SAVED_WITH, [])) or []:
-        if (idioms if name == IDIOM_TOKENS_FILE else meanings) is None:
-            raise UserError(f"model {path}: {name}, which it was saved with, is missing: bring the file back")
+def save_idiom_tokens(folder: Path, tokenizer: Any, idioms: IdiomTokens | None) -> None:
+    """Write idiom tokens next to a saved model, and rules for them into its tokenizer."""
+    (folder / FILE).unlink(missing_ok=True)
     if idioms is not None:
-        _remove_rules(model.tokenizer, idioms.expressions)
-    if idioms is not None and settings.replace_expressions is not None:
-        idioms.replace = settings.replace_expressions
-    elif settings.replace_expressions:
-        raise UserError(
-            f"the model {path} has no idiom tokens to replace them with",
-            option="model.replace_expressions=true",
-        )
-    return idioms, meanings
+        idioms.save(folder)
+        record_file(folder, FILE)
+        if idioms.replace:
+            _write_rules(folder, tokenizer, idioms)
 
 
-def save_expressions(
-    folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meanings: Meanings | None
-) -> None:
-    """Write idiom tokens and meanings next to a saved model, and rules for the tokens into its tokenizer."""
-    files = []
-    for name, part in ((IDIOM_TOKENS_FILE, idioms), (GLOSSARY_FILE, meanings)):
-        (folder / name).unlink(missing_ok=True)
-        if part is not None:
-            part.save(folder)
-            files.append(name)
-    if meanings is not None:
-        log.info("the glossary is read by Encoder alone: other libraries embed texts without meanings")
-    if idioms is not None and idioms.replace:
-        _write_rules(folder, tokenizer, idioms)
-    if files:
-        write_json(folder / _CONFIG, read_json(folder / _CONFIG) | {_SAVED_WITH: files})
+def record_file(folder: Path, name: str) -> None:
+    """Note in a saved model's configuration that it is incomplete without this file."""
+    config = read_json(folder / CONFIG)
+    write_json(folder / CONFIG, config | {SAVED_WITH: [*config.get(SAVED_WITH, []), name]})
 
 
 def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens) -> None:
@@ -150,7 +93,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens) -> None:
         )
 
 
-def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
+def remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
     """Take the rules for these tokens out of a tokenizer that was loaded."""
     backend = tokenizer.backend_tokenizer
     state = json.loads(backend.to_str())["normalizer"]

@@ -25,6 +25,23 @@ _PREFIX = "base_model.model."  # of tensors in peft's files
 _TARGETS = "retain.lora.target_modules"
 
 
+def checkpoint_activations(transformer: Any) -> None:
+    """Keep no activations within layers in training: the backward pass computes them again.
+
+    Raises:
+        UserError: if the architecture does not support it.
+    """
+    # Renamed in transformers 5.x; the old name is to be removed in 6.
+    new_name, old_name = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    try:
+        enable = getattr(transformer, new_name, None) or getattr(transformer, old_name)
+        # The reentrant form needs inputs that have a gradient, which token ids do not.
+        enable({"use_reentrant": False})
+    except (AttributeError, ValueError) as error:
+        reason = f"{type(transformer).__name__} cannot ({error})"
+        raise UserError(reason, option="trainer.activation_checkpointing=true") from None
+
+
 class Adapters:
     """Adapters that are trained instead of the encoder's weights, which are frozen.
 

@@ -17,11 +17,7 @@ from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.source import find_sources
 from idiomtune.declarations.options import as_list
-from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import Placement, choose_device
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import glossary_path
-from idiomtune.encoder.glossary_record import describe_glossary, glossary_files, learned_from
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import (
     Corpus,
@@ -31,6 +27,10 @@ from idiomtune.explorer.search import (
     training_corpus,
     user_corpus,
 )
+from idiomtune.glossaries.build import build_encoder
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.records import describe_glossary, glossary_files, learned_from
+from idiomtune.glossaries.tables import glossary_path
 from idiomtune.hub.model_card import base_model
 from idiomtune.io.files import is_file, is_folder, user_path
 from idiomtune.io.records import LEARNED, check_recorded_files, refuse_recorded_code
@@ -133,7 +133,7 @@ def _settings(name: str, **options: Any) -> ModelSettings:
         raise UserError(str(error)) from None
 
 
-def _encoder(model: ShownModel, glossary: list[str] | None, placement: Placement) -> Encoder:
+def _encoder(model: ShownModel, glossary: list[str] | None, placement: Placement) -> GlossaryEncoder:
     """The model, with its own meanings or those of `glossary=`."""
     log.info("loading %s", model.name)
     settings = model.settings

@@ -29,7 +29,6 @@ from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark_type, dataset_types, objective_types, score_declaration
 from idiomtune.declarations.score import Score, ScoreTable, read_scores
-from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import one_line, parse_yaml, user_path
 from idiomtune.io.pages import template
 from idiomtune.io.runs import read_config, read_run_json
@@ -260,7 +259,8 @@ def model_card(
 
 def learned_card(
     model: Mapping[str, Any],
-    glossary: Glossary,
+    facts: Mapping[str, Any],
+    senses: Mapping[str, Sequence[str]],
     into: str = "tokens",
     *,
     has_corpus: bool = False,
@@ -270,12 +270,13 @@ def learned_card(
 
     Args:
         model: the settings of the model that learning began with, as plain containers.
+        facts, senses: of the glossary (:meth:`idiomtune.glossaries.tables.Glossary.describe`).
         into: `tokens` or `weights`.
         has_corpus: of the user's own sentences; the project's are CC0.
         teacher: the settings of another model that it was learned from.
     """
-    base, facts = base_model({"model": model}), glossary.describe()
-    sources = [base, *glossary_sources(facts if glossary.senses else None)]
+    base = base_model({"model": model})
+    sources = [base, *glossary_sources(facts if senses else None)]
     if teacher is not None:
         sources.append(base_model({"model": teacher}))
     if into == "weights" and has_corpus:  # trained on them, as by `+experiment=own`
@@ -287,7 +288,7 @@ def learned_card(
         into=into,
         glossary=facts,
         about=_origin(facts),
-        rows=[(name, senses[0] if senses else "") for name, senses in glossary.senses.items()],
+        rows=[(name, meanings[0] if meanings else "") for name, meanings in senses.items()],
     )
 
 

@@ -35,7 +35,7 @@ from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, withou
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
 from idiomtune.io.secrets import refuse_files
-from idiomtune.version import __version__
+from idiomtune.io.version import __version__
 
 log = logging.getLogger(__name__)
 

@@ -115,7 +115,7 @@ class SuiteEvaluator(BaseEvaluator):
         if not isinstance(model, SentenceTransformer):
             raise UserError(f"a {type(model).__name__} gives no sentence embeddings to score")
         with evaluation_mode(model):
-            scorecard = self.suite.run(Encoder.around(model, tokens_per_forward=self.tokens_per_forward))
+            scorecard = self.suite.run(Encoder(model, tokens_per_forward=self.tokens_per_forward))
         named: dict[str, float] = self.prefix_name_to_metrics(scorecard.scores, self.name)
         undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)
         if self.primary_metric not in {**named, **undefined}:

@@ -23,7 +23,7 @@ import yaml
 from pydantic import ValidationError
 
 from idiomtune.errors import ArgumentValueError, UserError
-from idiomtune.version import __version__
+from idiomtune.io.version import __version__
 
 # C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
 # private use, the separators of lines and paragraphs.

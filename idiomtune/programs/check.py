@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from idiomtune.benchmarks import Benchmark, build_benchmarks, declared_requests, requests_of
-from idiomtune.benchmarks.suite import check_dimensions
+from idiomtune.benchmarks.suite import check_width
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.load import user_splits
 from idiomtune.declarations.models import model_names, model_values
-from idiomtune.encoder.build import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, choose_device, log_placement
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
-from idiomtune.encoder.glossary_record import glossary_files
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import check_model_options, empty_encoder, saved_pooling
+from idiomtune.glossaries.records import glossary_files
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.io.files import list_names, printable
 from idiomtune.io.tables import shown_path
 from idiomtune.io.terminal import warnings_logged
@@ -97,7 +97,7 @@ def _num_texts(settings: TrainSettings, benchmark: Benchmark) -> int:
     """How many texts a run embeds for a benchmark; without a tokenizer, those that differ without prompts."""
     requests = requests_of(benchmark)
     with suppress(Exception):
-        return empty_encoder(settings.model).num_texts(requests)
+        return empty_encoder(settings.model).reader.num_texts(requests)
     return len({request.text for request in requests})
 
 
@@ -121,7 +121,8 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     check_monitor(settings.trainer, not_scored)
     _check_texts(settings, objective)
     check_pooling(settings.model)
-    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.truncated_dimensions])
+    if dimensions := [*(settings.trainer.matryoshka or []), *settings.truncated_dimensions]:
+        check_width(dimensions, empty_encoder(settings.model).dimension)
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
     requests = (objective.batch(0, steps[0][0]).requests, *map(declared_requests, benchmarks))
     tokens = getattr(objective, "special_tokens", {})

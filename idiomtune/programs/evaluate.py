@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.benchmarks import build_benchmarks, declared_requests, texts_of
-from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
+from idiomtune.benchmarks.suite import Scorecard, Suite, check_width
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.locations import held_out_idioms
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.score import score_card
-from idiomtune.encoder.build import build_encoder, idiom_expressions
 from idiomtune.encoder.device import choose_device, log_placement, start_processes
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary_record import (
+from idiomtune.errors import UserError
+from idiomtune.glossaries.build import build_encoder, empty_encoder, idiom_expressions
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.records import (
     describe_glossary,
     glossary_files,
     glossary_note,
     learned_glossaries,
 )
-from idiomtune.encoder.usage_gate import exclude_scored_idioms
-from idiomtune.errors import UserError
+from idiomtune.glossaries.usage_gate import exclude_scored_idioms
 from idiomtune.hub.model_card import base_model
 from idiomtune.io.files import (
     code_version,
@@ -74,7 +74,8 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         with accelerator.local_main_process_first():
             modules = saved_modules(settings.model.path, placement, settings.model.revision)
         check_pooling(settings.model)
-        check_dimensions(settings.model, settings.truncated_dimensions)
+        if settings.truncated_dimensions:
+            check_width(settings.truncated_dimensions, empty_encoder(settings.model).dimension)
         benchmarks += module_benchmarks(settings, modules, benchmarks)
         suite = Suite(benchmarks, processes, settings.truncated_dimensions)
         expressions, token_files = idiom_expressions(settings.model)
@@ -109,7 +110,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
 
 
 def _score_touched(
-    settings: EvaluateSettings, suite: Suite, encoder: Encoder, glossary: Mapping[str, Any]
+    settings: EvaluateSettings, suite: Suite, encoder: GlossaryEncoder, glossary: Mapping[str, Any]
 ) -> None:
     """First score the benchmarks in which the glossary's expressions occur, and log how long others take.
 

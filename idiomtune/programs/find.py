@@ -21,7 +21,7 @@ from idiomtune.reports.tables import Table, print_table
 
 if TYPE_CHECKING:
     from idiomtune.data.user.texts import LocatedText
-    from idiomtune.encoder.encoder import Encoder, Occurrence
+    from idiomtune.glossaries.encoder import GlossaryEncoder, Occurrence
 
 _NUM_SHOWN = 50
 _COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence", "file", "line"]
@@ -37,14 +37,14 @@ def find(options: FindSettings) -> Path | None:
     import pandas as pd
 
     from idiomtune.data.user.texts import read_texts
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.glossaries.encoder import GlossaryEncoder
 
     print(printable(f"finding expressions in {', '.join(options.texts)}"), file=sys.stderr, flush=True)
     texts = [text for location in options.texts for text in read_texts(location, "texts")]
     output = options.output
     claim = output and reserved_output("output", output, overwrite=options.overwrite)
     with claim or nullcontext() as file:
-        encoder = Encoder(
+        encoder = GlossaryEncoder(
             options.model,
             glossary=options.glossary,
             device=None if options.device == "auto" else options.device,
@@ -76,7 +76,7 @@ def find(options: FindSettings) -> Path | None:
     return output
 
 
-def find_in_lines(encoder: Encoder, texts: Sequence[LocatedText]) -> list[Occurrence]:
+def find_in_lines(encoder: GlossaryEncoder, texts: Sequence[LocatedText]) -> list[Occurrence]:
     """The occurrences in texts of files, also those that begin in a line and end in the next one.
 
     A line that begins with a capital ends no expression of the line before.

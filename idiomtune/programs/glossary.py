@@ -23,10 +23,10 @@ from idiomtune.data.dictionaries import (
 )
 from idiomtune.data.user.source import find_sources
 from idiomtune.data.user.texts import read_texts
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import first_clause, has_content, is_findable
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_nested, plain_expression
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.tables import first_clause, has_content, is_findable
 from idiomtune.io.files import list_names, one_line, sync, user_path
 from idiomtune.io.outputs import reserved_output
 
@@ -162,7 +162,7 @@ def _drop_self_explaining(
     Raises:
         UserError: if none is left, or there is no such model.
     """
-    encoder = Encoder.from_pretrained(model, glossary=[])
+    encoder = GlossaryEncoder.from_pretrained(model, glossary=[])
     words, meanings = map(encoder.encode, (list(senses), [entries[0].gloss for entries in senses.values()]))
     similarity = cosine_similarity(words, meanings, dim=1).tolist()  # (N,)
     out = {name for name, value in zip(senses, similarity, strict=True) if value > limit}

@@ -31,17 +31,18 @@ from idiomtune.data.magpie import project_sentences
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.texts import read_texts
 from idiomtune.declarations.models import CONF
-from idiomtune.encoder.build import build_encoder
-from idiomtune.encoder.choose_glossary import with_gate
 from idiomtune.encoder.device import Placement, choose_device, log_placement, start_processes
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
-from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
-from idiomtune.encoder.glossary_record import learned_glossaries
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.trained_parts import Adapters, IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.expressions import find_expression, plain_expression
+from idiomtune.glossaries.build import build_encoder
+from idiomtune.glossaries.choose import with_gate
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.records import learned_glossaries
+from idiomtune.glossaries.tables import Glossary, glossary_path, read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import (
     code_version,
@@ -272,7 +273,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     write_json(folder / LEARNED, facts | record | {"code": code_version()})
     card = learned_card(
         settings.model.model_dump(),
-        glossary,
+        glossary.describe(),
+        glossary.senses,
         settings.into,
         has_corpus=settings.corpus is not None,
         teacher=None if teaching is None else teaching.model_dump(),
@@ -294,7 +296,7 @@ def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
         )
 
 
-def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -> None:
+def _drop_tokens(encoder: GlossaryEncoder, removed: Sequence[str], glossary: Glossary) -> None:
     """Drop the tokens of expressions that are removed or learned anew.
 
     Raises:
@@ -310,10 +312,13 @@ def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -
         raise UserError(
             "there is no expression with a meaning, so there is nothing to learn", option="glossary"
         )
-    encoder.drop_idiom_tokens([*removed, *glossary.senses])
+    if tokens is not None:
+        encoder.idiom_tokens = tokens.drop([*removed, *glossary.senses])
 
 
-def _weigh(encoder: Encoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings) -> Meanings:
+def _weigh(
+    encoder: GlossaryEncoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings
+) -> Meanings:
     """The teacher's meanings: in its trained form, else in place; with a gate.
 
     Args:
@@ -403,7 +408,10 @@ def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
 
 
 def targets(
-    encoder: Encoder, carriers: Sequence[TemplateSentence], meanings: Meanings, literal: Mapping[str, float]
+    encoder: GlossaryEncoder,
+    carriers: Sequence[TemplateSentence],
+    meanings: Meanings,
+    literal: Mapping[str, float],
 ) -> Tensor:
     """(2C, D), unit vectors: goals of C template sentences, then of the expressions in them.
 
@@ -445,7 +453,10 @@ class GoalBenchmark:
 
 
 def measure(
-    encoder: Encoder, carriers: Sequence[TemplateSentence], meanings: Meanings, others: Sequence[Request]
+    encoder: GlossaryEncoder,
+    carriers: Sequence[TemplateSentence],
+    meanings: Meanings,
+    others: Sequence[Request],
 ) -> tuple[list[float], Tensor]:
     """The cosine of each template sentence with its meaning as a text of its own; the others' embeddings."""
     texts = [c.text for c in carriers] + [meanings.meaning(c.expression) for c in carriers]
@@ -490,7 +501,7 @@ def _report_changes(
 
 
 def _train(
-    encoder: Encoder,
+    encoder: GlossaryEncoder,
     objective: GoalObjective,
     benchmark: GoalBenchmark,
     settings: LearnSettings,

@@ -19,11 +19,12 @@ from idiomtune.config import TrainSettings
 from idiomtune.data.locations import held_out_idioms
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.score import score_card
-from idiomtune.encoder.build import build_encoder
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
-from idiomtune.encoder.usage_gate import exclude_scored_idioms
+from idiomtune.encoder.facts import describe_reading
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import build_encoder
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.records import glossary_note, learned_glossaries
+from idiomtune.glossaries.usage_gate import exclude_scored_idioms
 from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
 from idiomtune.programs.check import Prepared
@@ -76,7 +77,7 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    context.run.update(reading=encoder.describe_reading())
+    context.run.update(reading=describe_reading(encoder))
     if encoder.meanings is not None and not prepared.usages:
         encoder.meanings = replace(encoder.meanings, gate=None)  # of other weights than are trained here
 
@@ -84,7 +85,7 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
 # ------------------------------------------------------------------ the untrained model and the best one
 
 
-def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encoder | None]:
+def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, GlossaryEncoder | None]:
     """The scores of the untrained model, stored in `baseline.json` for resuming.
 
     It reads a glossary as its users would, by a gate (but for the sample, which fits none).

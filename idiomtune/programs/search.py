@@ -21,13 +21,13 @@ def search(options: TextSearchSettings) -> list[tuple[Any, ...]]:
     """
     # Heavy: after the command line is known to be right.
     from idiomtune.data.user.texts import read_texts
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.glossaries.encoder import GlossaryEncoder
 
     print(printable(f"searching {options.corpus}"), file=sys.stderr, flush=True)
     corpus = list(read_texts(options.corpus, "corpus"))
     further = [] if options.queries is None else read_texts(options.queries, "queries")
     queries = [*options.query, *(text for text, *_ in further)]
-    encoder = Encoder(
+    encoder = GlossaryEncoder(
         options.model,
         glossary=options.glossary,
         device=None if options.device == "auto" else options.device,

@@ -10,10 +10,10 @@ from typing import Any
 
 from idiomtune.benchmarks import texts_of
 from idiomtune.config import TrainSettings
-from idiomtune.encoder.build import idiom_expressions
 from idiomtune.encoder.device import choose_device, log_placement, start_processes
-from idiomtune.encoder.glossary import named_glossary
-from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
+from idiomtune.glossaries.build import idiom_expressions
+from idiomtune.glossaries.records import describe_glossary, glossary_files
+from idiomtune.glossaries.tables import named_glossary
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
 from idiomtune.programs.check import memory_advice, prepare

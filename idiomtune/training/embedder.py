@@ -18,9 +18,9 @@ from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs
 from torch import Tensor
 
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parallel import ParallelEncoder, embed_all
 from idiomtune.encoder.sharding import is_sharded
+from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 
@@ -65,7 +65,7 @@ class TrainableEmbedder:
         autocast: compute in the run's precision; else in that of the weights.
     """
 
-    encoder: Encoder
+    encoder: GlossaryEncoder
     accelerator: Accelerator
     processes: Processes
     seed: int
@@ -138,7 +138,7 @@ class FrozenEmbedder:
         encoder: is frozen here.
     """
 
-    def __init__(self, encoder: Encoder, accelerator: Accelerator, processes: Processes) -> None:
+    def __init__(self, encoder: GlossaryEncoder, accelerator: Accelerator, processes: Processes) -> None:
         self._encoder = encoder.requires_grad_(False)
         self._accelerator = accelerator
         self._processes = processes
@@ -156,9 +156,9 @@ class FrozenEmbedder:
         if new := list(dict.fromkeys(r for r in requests if r not in self._numbers)):
             self._encoder.eval()
             autocast = self._accelerator.autocast
-            # Without the gate, which is for scoring: it changes with each evaluation.
+            # Without a gate, which is for scoring: it changes with each evaluation.
             embedded = embed_all(
-                self._encoder, new, self._processes, text_counts.append, autocast, with_gate=False
+                self._encoder, new, self._processes, text_counts.append, autocast, with_readings=False
             )
             self._numbers |= {r: len(self._numbers) + i for i, r in enumerate(new)}
             self._embeddings = torch.cat([self._embeddings, embedded.to(self._embeddings.dtype)])

@@ -14,8 +14,8 @@ from idiomtune.config import TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.sharding import full_state
-from idiomtune.encoder.usage_gate import enough_usages, fit_gate
 from idiomtune.errors import Interrupted, UserError, resume_command
+from idiomtune.glossaries.usage_gate import enough_usages, fit_gate
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
 from idiomtune.io.runs import OBJECTIVE, OPTIMIZER, checkpoints

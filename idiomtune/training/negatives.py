@@ -68,7 +68,7 @@ def _mine(settings: TrainSettings, data: UserData, file: Path | None) -> None:
     if examples.form != "pairs":
         raise UserError(f"{_OPTION} is for pairs, but the training data are {examples.form}")
     model = settings.model if options.model is None else model_settings(options.model, {})
-    encoder = Encoder.load(model, device=choose_device(settings.device, settings.precision).device)
+    encoder = Encoder.from_pretrained(model, device=choose_device(settings.device, settings.precision).device)
     anchors, others = zip(*_not_negatives(examples, corpus), strict=True)
     pairs = Dataset.from_dict({"anchor": anchors, "positive": others})
     more: dict[str, Any] = {"range_min": options.range_min, "range_max": options.range_max}

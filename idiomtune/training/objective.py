@@ -18,10 +18,10 @@ from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve
-from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import empty_encoder
 from idiomtune.objectives import HasBenchmark, Objective
 from idiomtune.objectives.mixture import MixtureOptions
 from idiomtune.objectives.user_data import UserDataOptions

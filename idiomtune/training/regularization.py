@@ -14,14 +14,15 @@ from torch import Tensor
 
 from idiomloss import distillation_loss
 from idiomtune.config import RetainSettings, TrainSettings
-from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import Placement
-from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.encoder.trained_parts import Adapters, check_peft
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import build_encoder
+from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.processes import Processes
 from idiomtune.io.runs import TRAINED
 from idiomtune.io.terminal import progress_bar
@@ -55,7 +56,7 @@ class TrainedModel:
         Interpolation of base and tuned weights: Wortsman et al. 2022 (arXiv 2109.01903).
     """
 
-    encoder: Encoder
+    encoder: GlossaryEncoder
     interpolation: float = 1.0
     adapters: Adapters | None = None
     distillation: Distillation | None = None
@@ -133,7 +134,7 @@ class Distillation:
 
     def __init__(
         self,
-        base: Encoder,
+        base: GlossaryEncoder,
         requests: Sequence[Request],
         weight: float,
         processes: Processes | None = None,
@@ -141,10 +142,10 @@ class Distillation:
         self.weight = weight
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
-        num_texts = len({base.prompts.render(request)[0] for request in distinct})
+        num_texts = base.reader.num_texts(distinct)
         with evaluation_mode(base), progress_bar("embedding by the base model", num_texts) as advance:
             shared = processes or Processes()
-            self._embeddings = embed_all(base, distinct, shared, advance, with_gate=False).float()
+            self._embeddings = embed_all(base, distinct, shared, advance, with_readings=False).float()
         message = "distillation: %d embeddings of %d dimensions are kept in memory (%.1f MB)"
         log.info(message, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
 
@@ -183,7 +184,7 @@ def build_trained_model(
     expressions: Sequence[str] = (),
     processes: Processes | None = None,
     *,
-    untrained: Encoder | None = None,
+    untrained: GlossaryEncoder | None = None,
 ) -> TrainedModel:
     """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
 
@@ -200,7 +201,7 @@ def build_trained_model(
     _ = encoder.transformer  # a table of token vectors has none, and says that it cannot be trained
     if not retain.is_on:
         return TrainedModel(encoder)
-    base = encoder.weights_digest()
+    base = weights_digest(encoder)
     distillation, adapters = None, None
     if retain.distillation:
         requests = objective.unmarked_requests

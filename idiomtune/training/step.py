@@ -21,10 +21,11 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.device import Placement
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.sharding import shard
+from idiomtune.encoder.trained_parts import checkpoint_activations
 from idiomtune.errors import UserError
+from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.files import write_json
 from idiomtune.io.processes import Processes
 from idiomtune.io.runs import OBJECTIVE, OPTIMIZER
@@ -138,7 +139,7 @@ class Training:
         """Set the encoder's training options, and shard its weights."""
         encoder, trainer, processes = self.encoder, self.trainer, self.processes
         if trainer.activation_checkpointing:
-            encoder.checkpoint_activations()
+            checkpoint_activations(encoder.transformer)
         processes.same_parameters(encoder)
         if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
             log.info("little or nothing of the encoder is trained, so it is not sharded")
@@ -304,7 +305,7 @@ def _not_finite(quantity: str, value: float, batches: Sequence[Batch], training:
     )
 
 
-def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
+def _first_not_finite(encoder: GlossaryEncoder, batch: Batch) -> str | None:
     """The first layer whose output for a batch's texts is NaN or infinite, without dropout."""
     names = {module: name for name, module in encoder.named_modules() if not any(module.children())}
     layers: list[str] = []

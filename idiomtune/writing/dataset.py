@@ -11,7 +11,7 @@ from idiomtune.data.idiolink import Document, is_relevant, load_split
 from idiomtune.errors import UserError
 from idiomtune.io.files import json_text
 from idiomtune.io.pages import template
-from idiomtune.version import __version__
+from idiomtune.io.version import __version__
 from idiomtune.writing.folder import Folder
 from idiomtune.writing.review import Agreement
 

@@ -15,9 +15,9 @@ from idiomtune.data.magpie import FILES, magpie_file
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.data.user.source import find_sources
-from idiomtune.encoder.glossary import Glossary, read_glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
+from idiomtune.glossaries.tables import Glossary, read_glossary
 from idiomtune.io.files import is_file, list_names, user_path
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.tables import read_checked_table, read_rows

@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field, model_validator
 from idiomtune.config.settings import WriteSettings
 from idiomtune.data.idiolink import Document
 from idiomtune.data.names import WRITTEN
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.tables import Glossary
 from idiomtune.io.files import find_links, is_file, jsonl_text, list_names
 from idiomtune.io.outputs import lock
 from idiomtune.io.tables import read_table
@@ -59,7 +59,7 @@ def write(settings: WriteSettings) -> str:
         return _show_costs(settings, writer, slots)
     if not settings.uses:
         _warn_of_one_model(settings)
-    usages = None if settings.gate is None else Encoder(settings.gate, glossary=[]).usage
+    usages = None if settings.gate is None else GlossaryEncoder(settings.gate, glossary=[]).usage
     endpoint = Endpoint(settings)
     Folder(settings.output, "output")  # another one is refused before a lock is put there
     with _hold(settings.output, "output"):

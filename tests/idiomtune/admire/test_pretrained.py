@@ -13,12 +13,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import CLIPImageProcessorPil
 
+from idiomtune import Encoder
 from idiomtune.admire import ClipOptions
 from idiomtune.admire.pretrained import ClipTowers
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.admire import read_items
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.optimizer import parameter_groups
 from tests.idiomtune.admire.conftest import Build
 from tests.programs import refused

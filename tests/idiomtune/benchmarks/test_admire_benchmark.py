@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_scores, order_metrics
 from idiomtune.benchmarks.retrieval import rank
@@ -17,7 +18,6 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.admire import Candidate, Item, ItemSplit, read_items
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from tests.benchmarks import in_turn
 from tests.tiny_runs import composed

@@ -15,6 +15,7 @@ import torch
 from scipy.stats import wilcoxon
 from torch import Tensor
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.epsilon import kind_of, reading_note
 from idiomtune.benchmarks.epsilon.scoring import (
     EpsilonBenchmark,
@@ -25,7 +26,6 @@ from idiomtune.benchmarks.epsilon.scoring import (
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
 from tests.benchmarks import by_text, section
 from tests.programs import ROOT

@@ -10,13 +10,13 @@ from unicodedata import normalize
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user import HeldOutOptions
 from idiomtune.benchmarks.user.pairs import HeldOutBenchmark
 from idiomtune.cli import settings_of as checked_settings
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data.user.load import user_splits
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from tests.benchmarks import by_text, in_turn

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import Document, Query, Split, load_split
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink, in_turn
 

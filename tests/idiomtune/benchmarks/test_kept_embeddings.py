@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import embeddings as kept_embeddings
 from idiomtune.benchmarks.embeddings import stored_file
 from idiomtune.benchmarks.suite import Scorecard, Suite
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings, UsageClassifier
 from idiomtune.encoder.reading import Prompts
+from idiomtune.glossaries.meanings import Meanings, UsageClassifier
 from idiomtune.requests import Request
 from tests.idiomtune.benchmarks.test_suite import Probe
 

@@ -9,13 +9,13 @@ import pytest
 import pytrec_eval
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import retrieval
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user import RETRIEVAL_METRICS
 from idiomtune.benchmarks.user.collections import Collection, UserQuery, read_collection
 from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 from idiomtune.data.idiolink import load_split
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink, in_turn

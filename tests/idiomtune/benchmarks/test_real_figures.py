@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import load_split
-from idiomtune.encoder.encoder import Encoder
 from tests.benchmarks import idiolink
 
 # Percent, R-Precision and nDCG@10, of independent runs of the published system, float32 on a CPU.

@@ -9,6 +9,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import Result
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
 from idiomtune.benchmarks.suite import Suite
@@ -17,7 +18,6 @@ from idiomtune.benchmarks.user.pairs import read_pairs as read_own_pairs
 from idiomtune.data.semeval2022 import Gold, PairSplit, SentencePair, read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.declarations.registry import benchmark_types
-from idiomtune.encoder.encoder import Encoder
 from tests.benchmarks import in_turn, section
 from tests.benchmarks import with_cosines as embedded
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import Embed, Result, Score, requests_of
 from idiomtune.benchmarks.suite import Scorecard, Suite
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request

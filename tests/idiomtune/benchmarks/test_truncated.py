@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
-from idiomtune.encoder.build import empty_encoder
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
+from idiomtune.glossaries.build import empty_encoder
 from idiomtune.requests import Request
 from tests.own_data import write
 

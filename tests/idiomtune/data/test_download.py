@@ -333,7 +333,7 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
 LOADED = """
 import json, logging
 from idiomtune.data.idiolink import idiolink_root
-from idiomtune.encoder.encoder import Encoder
+from idiomtune import Encoder
 
 logging.basicConfig(level=logging.INFO)
 files = [path for path in idiolink_root(None, sample=False).rglob("*") if path.is_file()]

@@ -27,9 +27,9 @@ from idiomtune.data.names import NCIMP
 from idiomtune.data.ncimp import SCORES_FILE, read_ncimp
 from idiomtune.data.semeval2022 import read_groups, read_pairs
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, dataset_folder
-from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, find_expression
+from idiomtune.glossaries.tables import read_glossary
 from tests.fuzzing import FUZZED, ODD, TERMINAL, TEXTS, damaged_bytes, damaged_rows, fuzz
 from tests.idiomtune.data.test_own_tables import read as read_own
 

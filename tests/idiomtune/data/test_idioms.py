@@ -16,9 +16,9 @@ from idiomtune.config.words import overrides_of
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.idioms import TEXTS, idioms_folder, is_idioms
 from idiomtune.data.magpie import MORE_USES, NEUTRAL, PROJECT_USES, project_sentences
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.programs.push import push
 from idiomtune.writing.rules import Rules
 from idiomtune.writing.slots import Draft, Slot

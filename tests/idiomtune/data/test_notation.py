@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from idiomtune.data.notation import clean_text, read_printed, split_senses
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 
 PRINTED = {
     "to bite the bullet": ["bite the bullet"],

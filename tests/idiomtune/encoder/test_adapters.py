@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
+from idiomtune import Encoder
 from idiomtune.config.sections import LoraSettings
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from tests.programs import ROOT

@@ -12,11 +12,11 @@ from sentence_transformers import SentenceTransformer
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings
+from idiomtune import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.reading import Prompts, Tokenizer
 from idiomtune.errors import UserError
+from idiomtune.glossaries.meanings import Meanings
 from idiomtune.requests import Request, find_span
 
 Captured = pytest.CaptureFixture[str]

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
+from idiomtune import Encoder
 from idiomtune.config.sections import LoraSettings
 from idiomtune.declarations.models import model_values
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.requests import LayersRequest, Request
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -250,7 +250,7 @@ def test_code_that_comes_with_a_checkpoint_is_not_run_unasked(
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_pass_for_a_gate_may_end_early(name: str, paths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load(paths(name))
-    requests = [Request("a dog broke the ice", (6, 11), pooling="usage_terms", with_meanings=False)]
-    early = encoder.usage_features(requests, [0])
+    requests = [LayersRequest("a dog broke the ice", (6, 11), with_meanings=False)]
+    early = encoder.hidden_layers(requests, [0])
     monkeypatch.setattr("idiomtune.encoder.encoder.first_layers", lambda transformer, _: transformer)
-    assert torch.equal(early, encoder.usage_features(requests, [0]))
+    assert torch.equal(early, encoder.hidden_layers(requests, [0]))

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from idiomtune.encoder.encoder import Encoder
+from idiomtune import Encoder
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     PooledSpan,
     _split_batches,
     evaluation_mode,
+    layer_features,
     plan_batches,
-    usage_features,
 )
 from idiomtune.encoder.reading import Prompts, is_truncated, special_tokens_around
 from idiomtune.requests import Request, find_span
@@ -70,9 +70,9 @@ def test_texts_are_cut_by_their_padded_size() -> None:
 def test_what_layers_say_of_a_usage() -> None:
     """The text, the expression (its second token) and what surrounds it; the fourth token is padding."""
     hidden = torch.tensor([[[1.0, 0.01], [0, 1], [1, 0.01], [9, 9]]])
-    batch = ForwardBatch([[1, 2, 3]], [], [], usages=[PooledSpan(0, 0, [1])])
+    batch = ForwardBatch([[1, 2, 3]], [], [], layer_spans=[PooledSpan(0, 0, [1])])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = usage_features([hidden], batch)
+        found = layer_features([hidden], batch)
     parts = torch.tensor([[2, 1.02], [0, 1], [2, 0.02]])
     expected = torch.nn.functional.normalize(parts, dim=1).view(1, 6)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)

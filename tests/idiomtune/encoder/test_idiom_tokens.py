@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, normalizers
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from idiomtune.encoder.encoder import Encoder
+from idiomtune import Encoder
 from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, token_name
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import idiomtune.encoder.forward
-from idiomtune.encoder.encoder import Encoder
+from idiomtune import Encoder
 from idiomtune.encoder.forward import SHORT_ATTENTION, attend
 from idiomtune.requests import Request
 

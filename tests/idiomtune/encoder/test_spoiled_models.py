@@ -16,8 +16,8 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
+from idiomtune import Encoder
 from idiomtune.encoder import loading
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from tests.doc_pages import inline
 from tests.programs import ROOT, refused

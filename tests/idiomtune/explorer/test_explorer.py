@@ -20,10 +20,9 @@ import torch
 from starlette.testclient import TestClient
 from torch.nn.functional import normalize
 
+from idiomtune import Encoder
 from idiomtune.cli import read_settings
 from idiomtune.data.idiolink import load_split
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings, UsageClassifier
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
 from idiomtune.explorer import server
@@ -37,6 +36,7 @@ from idiomtune.explorer.search import (
     word_rows,
 )
 from idiomtune.explorer.server import page
+from idiomtune.glossaries.meanings import Meanings, UsageClassifier
 from idiomtune.io.files import fingerprints
 from idiomtune.io.records import LEARNED
 from idiomtune.requests import Request

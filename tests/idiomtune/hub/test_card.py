@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from idiomtune.encoder.glossary import Entry, Glossary
+from idiomtune.glossaries.tables import Entry, Glossary
 from idiomtune.hub.model_card import (
     command,
     describe_outcome,
@@ -92,7 +92,9 @@ def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
         (tmp_path / "g.tsv").touch()
         entry = Entry(f"x {said}", said, source=said, licence=said)
         glossary = Glossary({f"x {said}": [said, said]}, (entry,), (tmp_path / "g.tsv",), ())
-        return learned_card({"path": str(tmp_path / "model")}, glossary).splitlines()
+        return learned_card(
+            {"path": str(tmp_path / "model")}, glossary.describe(), glossary.senses
+        ).splitlines()
 
     usual, odd = written("plain"), written(text)
     assert len(odd) == len(usual)

@@ -18,10 +18,10 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from huggingface_hub.errors import HfHubHTTPError
 
 import idiomtune as it
+from idiomtune import Encoder
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.config.words import overrides_of
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.hub.model_card import (
     LicensedSource,
     base_model,

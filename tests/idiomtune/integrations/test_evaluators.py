@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import Embed, Result, Score, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.integrations.sentence_transformers import SCORES_FILE, SuiteEvaluator
 from idiomtune.requests import Request
@@ -67,11 +67,11 @@ def test_wrong_names_are_said_at_the_start() -> None:
 def test_prompts_are_the_models_own(model: SentenceTransformer) -> None:
     """Queries and documents are written as the model has it: the scores are those of the folder."""
     model.prompts = {"query": "find: ", "passage": "text: "}
-    around = Encoder.around(model)
+    around = Encoder(model)
     assert (around.prompts.query, around.prompts.document) == ("find: ", "text: ")
     model.prompts["instruction"] = "no place for the query"
     with pytest.raises(UserError, match="instruction"):
-        Encoder.around(model)
+        Encoder(model)
 
 
 class Broken:

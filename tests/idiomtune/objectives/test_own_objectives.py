@@ -14,13 +14,13 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 
+from idiomtune import Encoder
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
 from idiomtune.data.semeval2022 import read_groups
 from idiomtune.data.user.load import UserSplits, forget_user_data, load_user_data
 from idiomtune.data.user.text_table import stable_hash
 from idiomtune.declarations.dataset import UserData
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.user_data import LabelledObjective

@@ -18,9 +18,9 @@ from idiomtune import expressions
 from idiomtune.cli import run as run_program
 from idiomtune.data.dictionaries import is_expression, read_tables, read_wiktionary
 from idiomtune.data.user.source import Source
-from idiomtune.encoder.glossary import Glossary, read_glossary
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries.tables import Glossary, read_glossary
 from idiomtune.io.tables import read_rows
 from tests.counting import lines_run
 from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet

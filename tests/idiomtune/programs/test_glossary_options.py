@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from idiomtune import Encoder
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import build_encoder
+from idiomtune.glossaries.meanings import Meanings
 from idiomtune.programs.check import gate_usages
 from tests.own_data import write, write_lines
 from tests.programs import refused

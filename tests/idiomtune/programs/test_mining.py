@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.config import TrainSettings, check
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import Interrupted
 from idiomtune.objectives.user_data import UserContrastiveObjective
 from idiomtune.programs.check import check as check_data

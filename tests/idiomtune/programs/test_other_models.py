@@ -14,8 +14,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from idiomtune import Encoder
 from idiomtune.config import TrainSettings, check
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.check import prepare
 from idiomtune.requests import Request

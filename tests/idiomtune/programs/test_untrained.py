@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import embeddings
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import Usage
 from tests.tiny_models import constant_gate
@@ -72,7 +72,7 @@ def test_the_baseline_reads_a_glossary_by_a_gate_as_an_evaluation_does(
     tiny: Encoder, tiny_path: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = constant_gate(tiny.dimension, 1.0)
-    monkeypatch.setattr("idiomtune.encoder.choose_glossary.fitted_gate", lambda *_: gate)
+    monkeypatch.setattr("idiomtune.glossaries.choose.fitted_gate", lambda *_: gate)
     texts = [(f"{n} ships pulled the plug", n % 2 == 0) for n in range(4)]
     usages = [Usage(str(n), "pull the plug", text, (8, 23), used) for n, (text, used) in enumerate(texts)]
     for module in ("check", "outcome", "evaluate"):

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from idiomloss import InfoNCELoss, candidate_masks
+from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.trained_parts import checkpoint_activations
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
@@ -65,7 +66,7 @@ def test_memory_is_flat_from_64_to_512_anchors(tiny: Encoder, monkeypatch: pytes
     whole = peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch)
     assert whole > 6 * small
     tiny.zero_grad()
-    tiny.checkpoint_activations()
+    checkpoint_activations(tiny.transformer)
     assert peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch) < 0.5 * whole
 
 

@@ -9,14 +9,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch.nn import functional
 
+from idiomtune import Encoder
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import TRAIN_FILE
-from idiomtune.encoder.build import idiom_expressions
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.idiom_tokens import FILE
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
+from idiomtune.glossaries.build import idiom_expressions
 from idiomtune.training.objective import build_objective
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows
 from tests.tiny_runs import WholeRun, composed, metrics, train

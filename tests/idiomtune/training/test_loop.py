@@ -11,8 +11,8 @@ import torch
 import yaml
 from sentence_transformers import SentenceTransformer
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints
 from idiomtune.objectives import ObjectiveLoss

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import Trainer, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from idiomtune.encoder.encoder import Encoder
+from idiomtune import Encoder
 from idiomtune.training.embedder import seed_everything
 from idiomtune.training.optimizer import num_warmup_steps, parameter_groups, schedule
 from tests.tiny_runs import trainer

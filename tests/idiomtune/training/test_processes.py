@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from idiomtune.encoder.encoder import Encoder
+from idiomtune import Encoder
 from idiomtune.encoder.forward import ForwardBatch
 from idiomtune.encoder.parallel import partition_by_size
 from idiomtune.requests import Request

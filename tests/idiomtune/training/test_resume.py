@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES
 from idiomtune.errors import Interrupted, UserError
+from idiomtune.glossaries.tables import GLOSSARIES
 from idiomtune.hub.model_card import ask_for_licence, common_licence, sources_of
 from idiomtune.io.files import fingerprint, write_json
 from idiomtune.io.runs import checkpoints, read_config, verify

@@ -12,12 +12,12 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import LoraSettings, ModelSettings, model_settings_of
 from idiomtune.declarations.models import CONF
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.io.runs import verify

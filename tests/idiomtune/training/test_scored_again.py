@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from idiomtune import Encoder
 from idiomtune.benchmarks import embeddings
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.errors import UserError
 from idiomtune.training import loop

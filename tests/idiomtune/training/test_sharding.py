@@ -14,8 +14,8 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
+from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import Sharding, sharding_of_launch
 from idiomtune.errors import UserError
 from tests.doc_pages import blocks

@@ -13,8 +13,8 @@ import pytest
 import torch
 from transformers import get_linear_schedule_with_warmup
 
+from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.step import Training

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from accelerate import Accelerator
 
+from idiomtune import Encoder
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data import sources
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings
-from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError
+from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.usage_gate import fit_gate
 from idiomtune.io.processes import Processes
 from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.triplets import TripletObjective

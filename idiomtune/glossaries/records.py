@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.config import ModelSettings
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.tables import named_glossary
 from idiomtune.io.files import is_file, list_names, user_path
 from idiomtune.io.records import LEARNED, read_record
 
@@ -25,7 +25,7 @@ def glossary_files(model: ModelSettings) -> list[Path]:
 
 
 def describe_glossary(
-    model: ModelSettings, encoder: Encoder, texts: Mapping[str, Iterable[str]]
+    model: ModelSettings, encoder: GlossaryEncoder, texts: Mapping[str, Iterable[str]]
 ) -> dict[str, Any] | None:
     """Log the glossary's contents and its occurrences in the data, and return them for records.
 

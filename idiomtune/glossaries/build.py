@@ -14,15 +14,15 @@ from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
 from idiomtune.config.settings import LearnedModel
 from idiomtune.encoder.checks import check_special_token
-from idiomtune.encoder.choose_glossary import choose_meanings
 from idiomtune.encoder.device import Placement
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import tokens_of_span
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
 from idiomtune.encoder.trained_parts import add_adapters
-from idiomtune.encoder.usage_gate import LoadUsages
 from idiomtune.errors import UserError
+from idiomtune.glossaries.choose import choose_meanings
+from idiomtune.glossaries.encoder import GlossaryEncoder
+from idiomtune.glossaries.usage_gate import LoadUsages
 from idiomtune.io.files import is_folder, list_names, user_path
 from idiomtune.requests import Request
 
@@ -39,7 +39,7 @@ def build_encoder(
     expressions: Iterable[str] = (),
     seed: int = 0,
     labelled: LoadUsages | None = None,
-) -> Encoder:
+) -> GlossaryEncoder:
     """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
 
     Args:
@@ -52,7 +52,7 @@ def build_encoder(
     """
     changes: dict[str, Any] = {} if saved is None else {"path": str(saved), **dict.fromkeys(_IN_SAVED)}
     changes["tokens_per_forward"] = model.tokens_per_forward or placement.tokens_per_forward
-    encoder = Encoder.load(_check_loadable(model, **changes), device=placement.device)
+    encoder = GlossaryEncoder(_check_loadable(model, **changes), device=placement.device)
     encoder.meanings = choose_meanings(encoder, model, is_saved=saved is not None, labelled=labelled)
     if saved is None and (names := list(expressions)):
         encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
@@ -63,7 +63,7 @@ def build_encoder(
     return encoder
 
 
-def empty_encoder(model: ModelSettings) -> Encoder:
+def empty_encoder(model: ModelSettings) -> GlossaryEncoder:
     """The encoder without weights, for checks: it reads requests as the model does, but embeds nothing.
 
     Raises:
@@ -75,10 +75,10 @@ def empty_encoder(model: ModelSettings) -> Encoder:
 
 
 @lru_cache(maxsize=2)
-def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encoder:
+def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> GlossaryEncoder:
     """Cached for several checks, until the model's folder changes."""
     model = kind.model_validate_json(model_json)
-    encoder = Encoder.load(_check_loadable(model), empty=True)
+    encoder = GlossaryEncoder(_check_loadable(model), empty=True)
     encoder.meanings = choose_meanings(encoder, model)
     return encoder
 
@@ -117,7 +117,7 @@ def check_model_options(
     """
     try:
         encoder = (
-            empty_encoder(model) if lora.rank is None else Encoder.load(_check_loadable(model), empty=True)
+            empty_encoder(model) if lora.rank is None else GlossaryEncoder(_check_loadable(model), empty=True)
         )
     except Exception as error:
         if isinstance(error, UserError) and error.option is not None:
@@ -133,7 +133,7 @@ def check_model_options(
         _check_spans(encoder, group)
 
 
-def _check_spans(encoder: Encoder, requests: Iterable[Request]) -> None:
+def _check_spans(encoder: GlossaryEncoder, requests: Iterable[Request]) -> None:
     """Refuse spans that all begin beyond the maximum length."""
     problem = None
     for request in requests:
@@ -183,7 +183,7 @@ def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list
     return read_expressions(path), [path]
 
 
-def _check_tokens_are_read(encoder: Encoder) -> None:
+def _check_tokens_are_read(encoder: GlossaryEncoder) -> None:
     """Refuse meanings that replace expressions before these can become idiom tokens.
 
     Raises:

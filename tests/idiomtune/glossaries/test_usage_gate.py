@@ -17,15 +17,15 @@ import torch
 from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
+from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
-from idiomtune.encoder.glossary import Meanings, UsageClassifier
 from idiomtune.encoder.loading import silence_libraries
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.reading import Tokenizer
-from idiomtune.encoder.usage_gate import GatedRequests, fit_usage_gate
 from idiomtune.errors import UserError
+from idiomtune.glossaries.meanings import Meanings, UsageClassifier
+from idiomtune.glossaries.usage_gate import fit_usage_gate
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 from idiomtune.training.embedder import FrozenEmbedder
@@ -144,9 +144,9 @@ def test_texts_are_mixed_by_their_usage(
 def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) -> None:
     long = Request("word " * 600 + ICE)
     with_gate = gated([long])
-    assert GatedRequests([Request(ICE)], gated.reader, is_on=False).requests == [Request(ICE)]
-    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 7
+    assert len(gated.readings([Request(ICE)])[0]) == 7
     gated.train()
+    assert gated.readings([Request(ICE)])[0] == [Request(ICE)]
     dropped = torch.get_rng_state()
     trained = gated([Request(ICE)])
     gated.meanings = replace(gated.meanings, gate=None)
@@ -159,7 +159,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) ->
     (read,) = gated.reader.read([replace(query, with_meanings=False)])
     gated.model.max_seq_length = len(read.tokens.input_ids) - 1
     gated._tokenizer.forget()
-    assert GatedRequests([query], gated.reader, is_on=True).requests == [query]
+    assert gated.readings([query])[0] == [query]
 
 
 def test_texts_count_once_and_are_tokenized_together(gated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_texts_count_once_and_are_tokenized_together(gated: Any, monkeypatch: py
     assert sum(passes) == 2 * len(requests)
     calls = Mock(side_effect=Tokenizer.__call__)
     monkeypatch.setattr(Tokenizer, "__call__", lambda *arguments: calls(*arguments))
-    GatedRequests([Request(f"{i}: {ICE}") for i in range(9)], gated.reader, is_on=True)
+    gated.readings([Request(f"{i}: {ICE}") for i in range(9)])
     assert calls.call_count == 2
 
 

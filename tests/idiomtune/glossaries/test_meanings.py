@@ -8,9 +8,9 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GlossaryForm, Meanings
+from idiomtune import Encoder
 from idiomtune.errors import UserError
+from idiomtune.glossaries.meanings import GlossaryForm, Meanings
 from idiomtune.requests import Request
 
 SENSES = {

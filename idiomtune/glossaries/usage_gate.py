@@ -20,14 +20,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageClassifier, of_expression, read_glossary
+from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
 from idiomtune.expressions import is_among
+from idiomtune.glossaries.meanings import Meanings, UsageClassifier, of_expression
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.io.cache import cached_file
 from idiomtune.io.files import list_names, read_json, write_json
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import Request, Usage
+from idiomtune.requests import LayersRequest, Request, Usage
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ def _round_numbers(numbers: Tensor) -> list[float]:
 
 
 class GatedRequests:
-    """Requests, and the further readings of their texts that a gate needs; none without a gate.
+    """Requests, and the further readings of their texts that a gate needs.
 
     Spans without a part of an expression, and texts near the maximum length, stay unchanged. A model that was
     not trained to read meanings (`in_place`) reads the texts without them.
@@ -119,21 +121,20 @@ class GatedRequests:
     Args:
         requests: R embeddings to compute.
         reader: how the model reads them.
-        is_on: whether the gate is used: not in training.
+        meanings, gate: what the model reads, and what weighs it.
 
     Attributes:
         requests: the given requests, then the further readings, each once.
     """
 
-    def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
+    def __init__(
+        self, requests: Sequence[Request], reader: Reader, meanings: Meanings, gate: UsageClassifier
+    ) -> None:
         self.requests = list(requests)
         self._num_asked = len(requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
         self._is_named: list[bool] = []  # of these: only names, without meanings
-        meanings = reader.meanings
-        if meanings is None or meanings.gate is None or not is_on:
-            return
-        self._gate, self._weight = meanings.gate, _WEIGHTS[meanings.form]
+        self._gate, self._weight = gate, _WEIGHTS[meanings.form]
         if meanings.form == "in_place":
             self.requests = [replace(request, with_meanings=False) for request in requests]
         readings = {
@@ -211,7 +212,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     if not matches:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)
-    bare = Request(request.text, pooling="usage_terms", with_meanings=False)
+    bare = LayersRequest(request.text, with_meanings=False)
     own = replace(sentence, with_meanings=meanings.form == "beside")
     return [
         [
@@ -225,9 +226,9 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     ]
 
 
-def bare_expression(expression: str) -> Request:
+def bare_expression(expression: str) -> LayersRequest:
     """The expression as a text of its own, with which a gate compares its uses."""
-    return Request(expression, (0, len(expression)), pooling="usage_terms", with_meanings=False)
+    return LayersRequest(expression, (0, len(expression)), with_meanings=False)
 
 
 def apply_gate(
@@ -252,7 +253,7 @@ def apply_gate(
         meanings: (G, D), these meanings in those sentences and alone: m.
         usage: (G,), from 0 = literal to 1 = idiomatic: g.
         weight: w.
-        mean: (D,), of a gate (:class:`~idiomtune.encoder.glossary.UsageClassifier`).
+        mean: (D,), of a gate (:class:`~idiomtune.glossaries.meanings.UsageClassifier`).
     """
     if mean is not None:
         rest = [part - mean for part in (vectors, replaced, meanings)]
@@ -300,9 +301,9 @@ def shipped_gate(encoder: Any) -> UsageClassifier | None:
         content = read_json(file)
         if content["parameters"] != num_parameters:
             continue
-        if content["weights"] == encoder.weights_digest():
+        if content["weights"] == weights_digest(encoder):
             return _read(content["gate"])
-        if content.get("vectors") == encoder.weights_digest(dimensions=1):
+        if content.get("vectors") == weights_digest(encoder, dimensions=1):
             message = (
                 "the gate of %s is used: its weights of four bits have the biases and norms of this model"
             )
@@ -412,12 +413,12 @@ def gate_examples(
 
     The last examples are idiomatic uses without context, where the glossary's meaning holds.
     """
-    uses: list[tuple[Request, bool, str]] = []
+    uses: list[tuple[LayersRequest, bool, str]] = []
     for usage in usages:
         text = usage.sentence
         matches = [(*usage.span, usage.phrase)] if usage.span is not None else encoder.meanings.find(text)
         for start, end, name in matches:
-            request = Request(text, (start, end), pooling="usage_terms", with_meanings=False)
+            request = LayersRequest(text, (start, end), with_meanings=False)
             uses.append((request, usage.is_idiomatic, name))
     are_truncated = encoder.reader.are_truncated([request for request, _, _ in uses])
     uses = [use for use, is_truncated in zip(uses, are_truncated, strict=True) if not is_truncated]
@@ -440,14 +441,14 @@ def gate_examples(
     layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6 if depth <= _SHALLOW else 5)})
     distinct = list(dict.fromkeys(names))
     read = [*requests, *map(bare_expression, distinct)]
-    with progress_bar("fitting the gate of meanings", encoder.num_texts(read)) as advance:
-        rows = encoder.usage_features(read, layers, advance)  # (N + distinct, F)
+    with progress_bar("fitting the gate of meanings", encoder.reader.num_texts(read)) as advance:
+        rows = encoder.hidden_layers(read, layers, advance)  # (N + distinct, F)
     of_names = dict(zip(distinct, rows[len(requests) :], strict=True))
     bare_features = torch.stack([of_names[name] for name in names])
     return rows[: len(requests)], labels, names, layers, bare_features, len(bare)
 
 
-def excerpt(request: Request, num_words: int) -> Request:
+def excerpt(request: LayersRequest, num_words: int) -> LayersRequest:
     """The request's span as a text, with `num_words` words before it."""
     assert request.span is not None
     start, end = request.span

@@ -12,14 +12,17 @@ import torch
 from sklearn import metrics  # type: ignore[import-untyped]
 
 import idiomtune as it
+from idiomtune import Encoder
 from idiomtune.config import EvaluateSettings, ModelSettings, check
 from idiomtune.data.idiolink import load_split
-from idiomtune.encoder import usage_gate
-from idiomtune.encoder.choose_glossary import choose_meanings, with_gate
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
+from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.usage_gate import (
+from idiomtune.errors import UserError
+from idiomtune.glossaries import usage_gate
+from idiomtune.glossaries.choose import choose_meanings, with_gate
+from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
+from idiomtune.glossaries.usage_gate import (
     GATES,
     enough_usages,
     exclude_scored_idioms,
@@ -27,9 +30,8 @@ from idiomtune.encoder.usage_gate import (
     gate_examples,
     shipped_gate,
 )
-from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.requests import Request, Usage
+from idiomtune.requests import LayersRequest, Usage
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
@@ -148,10 +150,10 @@ def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
     features, labels, _, layers, _, num_bare = gate_examples(tiny, usages)
     assert (num_bare, labels) == (3, (True, False, True, True, True))
     requests = [
-        Request(text, (len(text) - 14, len(text) - 1), pooling="usage_terms", with_meanings=False)
+        LayersRequest(text, (len(text) - 14, len(text) - 1), with_meanings=False)
         for text in ("Broke the ice.", "It broke the ice.", "Of it broke the ice.")
     ]
-    assert torch.allclose(features[2:], tiny.usage_features(requests, layers), atol=1e-5)
+    assert torch.allclose(features[2:], tiny.hidden_layers(requests, layers), atol=1e-5)
 
 
 def test_usage_of_sentences(minilm: Encoder, caplog: pytest.LogCaptureFixture) -> None:
@@ -202,7 +204,7 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
     places = [index.find(query.sentence)[0] for query in queries]
     told = minilm.usages(
         [
-            Request(query.sentence, (start, end), pooling="usage_terms", with_meanings=False)
+            LayersRequest(query.sentence, (start, end), with_meanings=False)
             for query, (start, end, _) in zip(queries, places, strict=True)
         ],
         [name for *_, name in places],
@@ -233,14 +235,14 @@ def test_the_pass_that_ends_early_gives_the_same_features(
     layers: list[int], minilm: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [
-        Request(text, (4, 9), pooling="usage_terms", with_meanings=False)
+        LayersRequest(text, (4, 9), with_meanings=False)
         for text in ("The ships broke the ice.", "The joke at dinner broke the ice of a long evening.")
     ]
     bare = minilm.reading(None)
-    early = bare.usage_features(requests, layers)
+    early = bare.hidden_layers(requests, layers)
     monkeypatch.setattr("idiomtune.encoder.encoder.first_layers", lambda transformer, _: transformer)
-    assert torch.equal(early, bare.usage_features(requests, layers))
-    assert bare.usage_features(requests, [6]).shape == (2, 3 * 384)  # a complete pass has every layer
+    assert torch.equal(early, bare.hidden_layers(requests, layers))
+    assert bare.hidden_layers(requests, [6]).shape == (2, 3 * 384)  # a complete pass has every layer
 
 
 def test_a_gate_is_of_its_models_weights_alone() -> None:
@@ -263,7 +265,7 @@ def test_a_gate_fitted_to_rounded_weights_is_known_by_those_that_are_not_rounded
         "parameters": sum(p.numel() for p in tiny.parameters()),
         "model": "tiny",
         "weights": "of four bits",
-        "vectors": tiny.weights_digest(dimensions=1),
+        "vectors": weights_digest(tiny, dimensions=1),
         "gate": gate._asdict(),
     }
     (tmp_path / "tiny.json").write_text(json.dumps(content))

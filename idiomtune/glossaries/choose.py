@@ -8,9 +8,10 @@ from typing import Any
 
 from idiomtune.config import ModelSettings
 from idiomtune.config.settings import LearnedModel
-from idiomtune.encoder.glossary import Meanings, named_glossary
-from idiomtune.encoder.usage_gate import LoadUsages, fitted_gate, shipped_gate
 from idiomtune.errors import UserError
+from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.tables import named_glossary
+from idiomtune.glossaries.usage_gate import LoadUsages, fitted_gate, shipped_gate
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ def choose_meanings(
     A checkpoint that was trained with the same files keeps its own meanings.
 
     Args:
-        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`, with the checkpoint's own meanings.
+        encoder: a :class:`~idiomtune.glossaries.encoder.GlossaryEncoder`, with the checkpoint's own meanings.
         is_saved: the encoder is a checkpoint of this run, which holds what is read of the glossary.
         labelled: the sentences for a gate, if none is shipped; None: only the checkpoint's gate, as in
             training.
@@ -76,7 +77,7 @@ def with_gate(
     By default if a gate is shipped for an untrained model and no other way of reading is chosen.
 
     Args:
-        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
+        encoder: a :class:`~idiomtune.glossaries.encoder.GlossaryEncoder`.
         labelled: the sentences for a gate, if none is shipped.
         is_trained: the model was trained to read meanings.
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from idiomtune import expressions
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import first_clause, glossary_path, read_glossary
+from idiomtune import Encoder, expressions
 from idiomtune.expressions import ExpressionIndex, find_expression
+from idiomtune.glossaries.tables import first_clause, glossary_path, read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
 from idiomtune.io.tables import inputs_in, write_tables
@@ -255,6 +254,6 @@ def test_what_is_left_out_of_meanings_is_said(tmp_path: Path) -> None:
     assert [("break the ice" in n, "tie the knot" in n) for n in glossary.left_out if "labels" in n] == [
         (True, False)
     ]
-    card = learned_card({"path": "minilm"}, glossary)
+    card = learned_card({"path": "minilm"}, glossary.describe(), glossary.senses)
     assert "to make people relax" in card
     assert "to begin" not in card, "the first meaning is the one that is read"
