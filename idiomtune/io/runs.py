@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.errors import UserError, resume_command
-from idiomtune.io.files import fingerprint, is_file, is_folder
+from idiomtune.io.files import changed_files, is_file, is_folder, list_names
 from idiomtune.io.records import readable_record
 
 CHECKSUMS = "checksums.json"  # file → SHA-256
@@ -80,12 +80,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     sums = readable_record(checkpoint / CHECKSUMS)
     if "state.json" not in sums:
         return f"{CHECKSUMS} is missing or damaged"
-    for name, expected in sums.items():
-        path = (model_in or checkpoint) / name
-        if model_in is not None and name in NOT_OF_THE_MODEL:
-            continue
-        if not path.is_file():
-            return f"{name} is missing"
-        if fingerprint(path) != expected:
-            return f"{name} is damaged"
-    return None
+    if model_in is not None:
+        sums = {name: digest for name, digest in sums.items() if name not in NOT_OF_THE_MODEL}
+    changed = changed_files(model_in or checkpoint, sums)
+    return f"{list_names(changed)} is missing or damaged" if changed else None
