@@ -500,6 +500,8 @@ def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, li
     width = 0
     for sheet in sheets:
         for cells in list(sheet.merged_cells.ranges):  # each of their rows has the value
+            if cells.max_col > cells.min_col:
+                problems.append(f"row {cells.min_row}: {cells} is merged: write each as a cell of its own")
             value = sheet.cell(cells.min_row, cells.min_col).value
             sheet.unmerge_cells(str(cells))
             for row in range(cells.min_row, cells.max_row + 1):

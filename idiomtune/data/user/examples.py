@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _CONDITIONS = ("keep", "positive_if")
 _FEW = 20  # different values, of which a column may say what its rows are
-_SHOWN = 40  # characters of a value
+_LONG = 40  # characters of a value that may be a label
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
 _RESERVED = re.compile(r"""[|&"'=,{}]""")  # in a condition, or around it on a command line
@@ -188,6 +188,7 @@ class ExampleTable(UserTable):
             values = (row.values.get(column) for row in self._rows)
             counts = Counter("" if is_empty(value) else value_key(value) for value in values)
             are_few = 1 < len(counts) <= min(_FEW, max(2, num_rows / 2)) < num_rows
+            are_few &= all(len(key) <= _LONG for key in counts)  # no texts
             if role is None:
                 is_settled = column in self.named | self.left_out or is_annotation(column)
                 is_asked = not is_settled and (are_few or (len(counts) > 1 and normalise(column) in NAMES))
@@ -196,7 +197,7 @@ class ExampleTable(UserTable):
                 is_asked = are_few and is_doubtful and normalise(column) in LABELS
             if is_asked and column not in self._chosen.values():
                 ways = " or ".join(f"{{{way}}}" for way in self._ways(column, role, counts))
-                shown = (f"{one_line(key[:_SHOWN]) or 'empty'} ({num})" for key, num in counts.most_common(6))
+                shown = (f"{one_line(key[:_LONG]) or 'empty'} ({num})" for key, num in counts.most_common(6))
                 questions[column] = f"{column} with {', '.join(shown)}{', …' * (len(counts) > 6)}: {ways}"
         if questions:
             problem = "columns without a role may say which rows are right, or what they are:"

@@ -234,17 +234,17 @@ def _warn_of_contradictions(examples: UserExamples) -> None:
 
 def _with_meanings(examples: UserExamples) -> UserExamples:
     """Without sentences that have no meaning if others have one; rows without a group or span are named."""
-    store, rows = examples.store, [examples.store.rows[row] for row in examples.rows.tolist()]
-    anchors = [row.sentences[0] for row in rows]
-    lacks_meaning = np.array([a.group is not None and a.meaning is None for a in anchors])
+    store, rows = examples.store, examples.rows.tolist()
+    groups, anchors = map(store.group, rows), [store.rows[row].sentences[0] for row in rows]
+    has_group = np.array([group is not None for group in groups])
     lacks = {
-        "group": store.has_groups & np.array([anchor.group is None for anchor in anchors]),
+        "group": store.has_groups & ~has_group,
         "span": store.has_spans & np.array([anchor.span is None for anchor in anchors]),
-        "meaning": store.has_meanings & lacks_meaning,
+        "meaning": store.has_meanings & has_group & np.array([anchor.meaning is None for anchor in anchors]),
     }
-    for role, rows_without in lacks.items():
-        if rows_without.any():
-            log.warning("without a %s, while others have one: %s", role, _rows(examples, rows_without))
+    for role, is_without in lacks.items():
+        if is_without.any():
+            log.warning("without a %s, while others have one: %s", role, _rows(examples, is_without))
     if store.form == "sentences" and not store.has_labels:
         return UserExamples(store, examples.rows[~lacks["meaning"]])
     return examples

@@ -336,13 +336,13 @@ class UserTable:
                 raise UserError(problem, file=self.source.name)
         header = [column for column in self.columns if column not in self.left_out]
         for form in self._forms:
-            self.names = form.recognise(header, self._chosen)
+            names = form.recognise(header, self._chosen)
             has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
-            if has_chosen and self.names.keys() >= set(form.required):
+            if has_chosen and names.keys() >= set(form.required):
                 break
         else:
             raise self._no_form()
-        self._forms = [form]
+        self._forms, self.names = [form], names
         for role, columns in self.names.items():
             if role in form.several or len(columns) == 1:
                 continue

@@ -245,6 +245,7 @@ def test_merged_cells_hold_for_their_rows(
         ("t.xlsx", sheet(["Our terms"], ["of 2026"], NAMES, A), ["'Our terms'", "row 3"]),
         ("t.csv", b"Our terms\nid,text\na,x\n", ["'Our terms'", "row 2"]),
         ("t.csv", b"Our terms,,\n,,\nid,text,n\na,x,1\n", ["'Our terms'", "row 3"]),
+        ("t.xlsx", sheet(NAMES, A, ["Food"], B, merged=["A3:B3"]), ["row 3", "A3:B3"]),
         ("t.xlsx", sheet(NAMES, ("a", '=CONCATENATE("x","y")'), B), ["row 2", "B2", "formula"]),
         ("t.xlsx", sheet(NAMES, ("=A1", "=B1")), ["row 2", "A2", "formula"]),
     ],
