@@ -10,9 +10,9 @@ DECLARED = [DatasetType("proverbs", title="Proverbs", licence="cc0-1.0")]
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from idiomtune.benchmarks.user import pairs_facts, retrieval_facts
+from idiomtune.benchmarks.user import PAIRS, RETRIEVAL
 from idiomtune.declarations.benchmark import OptionsWithSplit
 from idiomtune.errors import DataMissingError
 
@@ -40,10 +40,7 @@ class PairsOptions(_Kind):
     Or .tsv, .jsonl, .parquet: the columns are those of `own_sts` (docs/own-data-scoring.md).
     """
 
-    @classmethod
-    def facts(cls, name: str) -> dict[str, Any]:
-        """Scores as of `own_sts`."""
-        return pairs_facts(name)
+    facts: ClassVar[dict[str, Any]] = PAIRS
 
     def build(self, settings: Any) -> UserPairBenchmark:
         """The benchmark, on the scored splits."""
@@ -66,10 +63,7 @@ class RetrievalOptions(_Kind):
     The files are those of `own_retrieval` (docs/own-data-scoring.md).
     """
 
-    @classmethod
-    def facts(cls, name: str) -> dict[str, Any]:
-        """Scores as of `own_retrieval`."""
-        return retrieval_facts(name)
+    facts: ClassVar[dict[str, Any]] = RETRIEVAL
 
     def build(self, settings: Any) -> UserRetrievalBenchmark:
         """The benchmark, on the scored splits."""

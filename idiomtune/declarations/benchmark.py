@@ -20,21 +20,18 @@ class BenchmarkOptions(Section, ABC):
         fold_split: the one that is a fold of cross-validation, if it has such.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
         data_options: options that say where its data lies.
+        facts: what every benchmark of this kind declares, as of :class:`BenchmarkType`.
     """
 
     known_splits: ClassVar[tuple[str, ...]] = ()
     fold_split: ClassVar[str] = ""
     has_others: ClassVar[bool] = False
     data_options: ClassVar[tuple[str, ...]] = ()
+    facts: ClassVar[dict[str, Any]] = {}
 
     declared: ClassVar[BenchmarkType]  # by the decorator `benchmark`
 
     name: str
-
-    @classmethod
-    def facts(cls, name: str) -> dict[str, Any]:  # noqa: ARG003
-        """What every benchmark of this kind declares, as of :class:`BenchmarkType`."""
-        return {}
 
     @property
     def default_splits(self) -> list[str]:

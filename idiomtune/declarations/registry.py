@@ -51,7 +51,7 @@ def benchmark(name: str, **facts: Any) -> Callable[[OfBenchmark], OfBenchmark]:
     """
 
     def declare(options: OfBenchmark) -> OfBenchmark:
-        options.declared = BenchmarkType(name, options, **{**options.facts(name), **facts})
+        options.declared = BenchmarkType(name, options, **{**options.facts, **facts})
         _by_decorator.append(options.declared)
         return options
 

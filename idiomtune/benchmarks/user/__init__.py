@@ -6,7 +6,7 @@ Declared here; read and scored in a module each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 
 _REPORT = "idiomtune.benchmarks.user.report"
-_Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
 
 
 Mode = Literal["sentence", "span"]
 MODES: tuple[Mode, ...] = ("sentence", "span")
+KEY_MODES: dict[Mode, str] = {"sentence": "", "span": "span"}  # in score keys and per-query records
 _SUFFIXES = re.compile(r"(\.(csv|tsv|jsonl|ndjson|parquet|xlsx))?(\.gz)?$", re.IGNORECASE)  # of tables
 
 RETRIEVAL_METRICS = (
@@ -45,7 +45,7 @@ STS_METRICS = ("spearman", "pearson")
 
 def user_score(benchmark: str, name: str, mode: Mode, metric: str, value: float = 0.0) -> Score:
     """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
-    return Score(benchmark, name, "span" if mode == "span" else "", metric, value=value)
+    return Score(benchmark, name, KEY_MODES[mode], metric, value=value)
 
 
 def held_out_score(score: Score) -> Score:
@@ -86,33 +86,18 @@ def _held_out_cell(score: Score) -> TableCell | None:
     return _cell(score) if score.metric in _IN_TABLE else None
 
 
-def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
-    def read(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-        split_and_mode = {"split": record["name"], "mode": "span" if record["mode"] == "span" else ""}
-        record = {**record, **split_and_mode, "id": "/".join(filter(None, [record["name"], record["id"]]))}
-        return results_of(record, benchmark, metrics, cluster="group")
-
-    return read
-
-
 def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    for result in _reader(OWN_VAL, _HELD_OUT[1:])(record):
+    for result in results_of(record, OWN_VAL, _HELD_OUT[1:], cluster="group"):
         yield result
         if record.get("is_main") and result.score.metric in ("ndcg@10", "spearman"):
-            yield replace(result, score=Score(OWN_VAL, record["name"], "", "score"))
+            yield replace(result, score=Score(OWN_VAL, record["split"], "", "score"))
 
 
-def pairs_facts(name: str) -> dict[str, Any]:
-    """The declaration of a benchmark of scored pairs."""
-    facts = {"metrics": _STS, "cell": _cell, "cluster": "group", "read_record": _reader(name, _STS)}
-    return {**facts, "hub_task": "semantic-similarity"}
-
-
-def retrieval_facts(name: str) -> dict[str, Any]:
-    """The declaration of a benchmark of queries and documents."""
-    facts = {"metrics": _RETRIEVAL, "cell": _cell, "cluster": "group", "percent": True}
-    facts |= {"read_record": _reader(name, _RETRIEVAL), "report": _REPORT}
-    return {**facts, "hub_task": "information-retrieval"}
+PAIRS = {"metrics": _STS, "cell": _cell, "cluster": "group", "hub_task": "semantic-similarity"}
+RETRIEVAL = {
+    **{"metrics": _RETRIEVAL, "cell": _cell, "cluster": "group", "hub_task": "information-retrieval"},
+    **{"percent": True, "report": _REPORT},
+}
 
 
 class UserBenchmarkOptions(BenchmarkOptions):
@@ -157,7 +142,7 @@ class UserBenchmarkOptions(BenchmarkOptions):
         return ["", "span"]
 
 
-@benchmark("own_sts", title="Own scored pairs", **pairs_facts("own_sts"))
+@benchmark("own_sts", title="Own scored pairs", **PAIRS)
 class UserStsOptions(UserBenchmarkOptions):
     """Options of a benchmark on tables of scored pairs.
 
@@ -176,7 +161,7 @@ class UserStsOptions(UserBenchmarkOptions):
         return UserPairBenchmark(self.name, data, list(self.paths.values()))
 
 
-@benchmark("own_retrieval", title="Own retrieval", **retrieval_facts("own_retrieval"))
+@benchmark("own_retrieval", title="Own retrieval", **RETRIEVAL)
 class UserRetrievalOptions(UserBenchmarkOptions):
     name: Literal["own_retrieval"]
     judgements: Text | None

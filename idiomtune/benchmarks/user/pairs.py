@@ -15,6 +15,7 @@ import numpy as np
 from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.pairs import cosines
 from idiomtune.benchmarks.user import (
+    KEY_MODES,
     MODES,
     STS_METRICS,
     HeldOutOptions,
@@ -140,7 +141,7 @@ class UserPairBenchmark:
             result.scores.append(user_score(self.name, name, mode, metric, value))
         for pair, cosine in zip(pairs, predicted, strict=True):
             item = {
-                **{"name": name, "mode": mode, "id": pair.id, "group": pair.group},
+                **{"split": name, "mode": KEY_MODES[mode], "id": pair.id, "group": pair.group},
                 **{"sentence1": pair.first.text, "sentence2": pair.second.text},
                 **{"predicted": cosine, "gold": pair.gold},
             }
@@ -208,14 +209,16 @@ class HeldOutBenchmark:
                 if ranks := [
                     record["rank"]
                     for record in scored.per_query
-                    if record["mode"] == query_mode and "rank" in record
+                    if record["mode"] == KEY_MODES[query_mode] and "rank" in record
                 ]:
                     result.scores.append(user_score(OWN_VAL, name, query_mode, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, UserPairBenchmark) else "ndcg@10"
             value = scored.by_key[str(user_score(OWN_VAL, name, mode, metric))]
             main_scores.append(Score(OWN_VAL, name, "", "score", value=value))
-            result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
+            result.per_query.extend(
+                {**item, "is_main": item["mode"] == KEY_MODES[mode]} for item in scored.per_query
+            )
         result.scores.extend(main_scores)
         if [name for name, _, _ in self._parts] != [""]:
             mean = float(np.mean([score.value for score in main_scores]))

@@ -24,7 +24,7 @@ class _Found(BaseModel, strict=True):
 class _HeldOutQuery(BaseModel, strict=True):
     """A record of a query in one mode; of scored pairs, which have none, without `top`."""
 
-    name: str
+    split: str
     mode: str
     id: str
     query: str = ""
@@ -43,8 +43,8 @@ def report(run: RecordsOfRun) -> BenchmarkReport | None:
     if not queries:
         return None
     shown = [q for q in queries if q.is_main] or [q for q in queries if q.mode == queries[0].mode]
-    before = {(q.name, q.mode, q.id): q for q in run.read(_HeldOutQuery, untrained=True) if q.top}
-    pairs = [(query, before.get((query.name, query.mode, query.id))) for query in shown]
+    before = {(q.split, q.mode, q.id): q for q in run.read(_HeldOutQuery, untrained=True) if q.top}
+    pairs = [(query, before.get((query.split, query.mode, query.id))) for query in shown]
     lists = worst_and_best(pairs, lambda query: query.ndcg, _example)
     (gain, *_) = worst_and_best(pairs, _HeldOutQuery.first_score, _example).get(GAINED_MOST, [None])
     return BenchmarkReport("What it finds", examples=lists, greatest_gain=gain)
@@ -57,7 +57,7 @@ def _answers(query: _HeldOutQuery) -> list[Answer]:
 
 def _example(query: _HeldOutQuery, before: _HeldOutQuery | None) -> Example:
     remark = "" if before is None else f", untrained {before.ndcg:.3f}"
-    topic = f"by {query.mode}" + (f", {query.name}" if query.name else "")
+    topic = f"by {query.mode or 'sentence'}" + (f", {query.split}" if query.split else "")
     untrained = [] if before is None else _answers(before)
     score = f"{query.ndcg:.3f}"
     return Example(query.query, "", topic, "nDCG@10", score, remark, _answers(query), untrained)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from idiomtune.benchmarks.retrieval import (
     reciprocal_rank,
     tie_note,
 )
-from idiomtune.benchmarks.user import RETRIEVAL_METRICS, Mode, user_score
-from idiomtune.benchmarks.user.collections import Collection, UserQuery, in_mode, span_note
+from idiomtune.benchmarks.user import KEY_MODES, RETRIEVAL_METRICS, Mode, user_score
+from idiomtune.benchmarks.user.collections import Collection, in_mode, span_note
 from idiomtune.requests import Request
 
 _DEPTH = 100  # documents that are ranked
@@ -69,13 +69,7 @@ class UserRetrievalBenchmark:
                 positions, cosines = nearest(
                     embed([*in_mode(queries, mode)]), documents, _DEPTH, collection.ties, left_out
                 )
-                hits = add_rankings(
-                    result,
-                    (self.name, collection.name, mode),
-                    collection.queries,
-                    positions.tolist(),
-                    collection.shown,
-                )
+                hits = self._add_rankings(collection, mode, positions.tolist(), result)
                 result.notes.extend(tie_note(f"{key}, by {mode}", hits, cosines))
             if collection.num_left_out:
                 result.notes.append(
@@ -85,56 +79,52 @@ class UserRetrievalBenchmark:
             result.notes.extend(span_note(queries, f"{key}/span"))
         return result
 
+    def _add_rankings(
+        self, collection: Collection, mode: Mode, ranked: Sequence[Sequence[int]], result: Result
+    ) -> Tensor:
+        """Add metrics, which are means over queries, and a record for each query.
 
-def add_rankings(
-    result: Result,
-    score_parts: tuple[str, str, Mode],
-    queries: Sequence[UserQuery],
-    ranked: Sequence[Sequence[int]],
-    shown: Callable[[int], Mapping[str, str]],
-) -> Tensor:
-    """Add metrics, which are means over queries, and a record for each query.
+        A record's `rank` is that of its first relevant document; one more than are ranked if there is none.
 
-    A record's `rank` is that of its first relevant document; one more than are ranked if there is none.
+        Args:
+            ranked: positions of each query's documents, the best first; without a grade one is irrelevant.
 
-    Args:
-        score_parts: benchmark, name of the data, mode.
-        ranked: positions of each query's documents, the best first; without a grade one is irrelevant.
-        shown: what a record says of such a document.
+        Returns:
+            bool (Q, K), whether a document is relevant, by rank.
+        """
+        queries = collection.queries
+        gains = _pad([[q.grades.get(n, 0.0) for n in row] for q, row in zip(queries, ranked, strict=True)])
+        ideal = _pad([sorted(query.grades.values(), reverse=True) for query in queries])
+        hits, num_relevant = gains > 0, (ideal > 0).sum(1)
+        first = torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]) + 1
 
-    Returns:
-        bool (Q, K), whether a document is relevant, by rank.
-    """
-    gains = _pad([[q.grades.get(n, 0.0) for n in row] for q, row in zip(queries, ranked, strict=True)])
-    ideal = _pad([sorted(query.grades.values(), reverse=True) for query in queries])
-    hits, num_relevant = gains > 0, (ideal > 0).sum(1)
-    first = torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]) + 1
+        def metric(name: str) -> list[float]:
+            kind, _, cutoff = name.partition("@")
+            k = int(cutoff)
+            values: list[float] = {
+                "ndcg": lambda: ndcg_of_gains(gains, ideal, k),
+                "map": lambda: average_precision(hits[:, :k], num_relevant),
+                "recall": lambda: recall(hits, num_relevant, k),
+                "precision": lambda: hits[:, :k].double().mean(1),
+                "mrr": lambda: reciprocal_rank(hits, k),
+            }[kind]().tolist()
+            return values
 
-    def metric(name: str) -> list[float]:
-        kind, _, cutoff = name.partition("@")
-        k = int(cutoff)
-        values: list[float] = {
-            "ndcg": lambda: ndcg_of_gains(gains, ideal, k),
-            "map": lambda: average_precision(hits[:, :k], num_relevant),
-            "recall": lambda: recall(hits, num_relevant, k),
-            "precision": lambda: hits[:, :k].double().mean(1),
-            "mrr": lambda: reciprocal_rank(hits, k),
-        }[kind]().tolist()
-        return values
-
-    metrics = {name: metric(name) for name in RETRIEVAL_METRICS}
-    for name, values in metrics.items():
-        result.scores.append(user_score(*score_parts, name, sum(values) / len(values)))
-    for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
-        about = {"name": score_parts[1], "mode": score_parts[2], "id": query.id, "group": query.group}
-        own = {name: values[number] for name, values in metrics.items()} | {"rank": int(first[number])}
-        top = [
-            {**shown(position), "grade": query.grades.get(position, 0.0)}
-            for position in of_query[:_TOP_SAVED]
-            if position not in query.left_out
-        ]
-        result.per_query.append({**about, "query": query.text.text, **own, "top": top})
-    return hits
+        metrics = {name: metric(name) for name in RETRIEVAL_METRICS}
+        for name, values in metrics.items():
+            mean = sum(values) / len(values)
+            result.scores.append(user_score(self.name, collection.name, mode, name, mean))
+        about = {"split": collection.name, "mode": KEY_MODES[mode]}
+        for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
+            own = {name: values[number] for name, values in metrics.items()} | {"rank": int(first[number])}
+            top = [
+                {**collection.shown(position), "grade": query.grades.get(position, 0.0)}
+                for position in of_query[:_TOP_SAVED]
+                if position not in query.left_out
+            ]
+            record = {**about, "id": query.id, "group": query.group, "query": query.text.text}
+            result.per_query.append({**record, **own, "top": top})
+        return hits
 
 
 def _pad(rows: Sequence[Sequence[float]]) -> Tensor:

@@ -111,7 +111,7 @@ def test_a_runs_own_page(tmp_path: Path) -> None:
 def own_query(id_: str, value: float, found: list[tuple[str, float]], **facts: object) -> dict[str, object]:
     """A record of `per_query/own_val.jsonl`: what was found, and its grades."""
     top = [{"id": f"id of {text}", "text": text, "grade": grade} for text, grade in found]
-    about = {"name": "", "mode": "span", "id": id_, "group": "g", "query": f"query {id_}", "is_main": True}
+    about = {"split": "", "mode": "span", "id": id_, "group": "g", "query": f"query {id_}", "is_main": True}
     return {**about, "ndcg@10": value, "top": top, **facts}
 
 
@@ -122,7 +122,7 @@ def test_ones_own_data_is_shown_by_examples_before_its_tables(tmp_path: Path) ->
     records = [
         own_query("a", 0.9, found),
         own_query("b", 0.3, found[::-1]),
-        own_query("c", 0.1, found, mode="sentence", is_main=False),
+        own_query("c", 0.1, found, mode="", is_main=False),
         {**own_query("d", 0.1, []), "predicted": 0.5, "gold": 3.0},  # a scored pair finds nothing
         own_query("e", 0.2, [("gone", 0.0)], top=[{"id": "kept", "grade": 1.0}]),  # of an earlier version
     ]
