@@ -118,10 +118,10 @@ def load_settings(path: str | os.PathLike[str], options: Mapping[str, Any]) -> M
     Raises:
         UserError: naming an argument that is unknown or wrong.
     """
-    known = [name for name in ModelSettings.model_fields if name not in _NO_OPTIONS]
-    if others := options.keys() - set(known):
+    names = [name for name in ModelSettings.model_fields if name not in _NO_OPTIONS]
+    if others := options.keys() - set(names):
         name = min(others)
-        near = "".join(f"; is it {other}?" for other in nearest(name, known))
+        near = "".join(f"; is it {other}?" for other in nearest(name, names))
         raise UserError(f"there is no such argument{near}", option=name)
     text = path_text(path, "path")
     values = {name: value.tolist() if hasattr(value, "dtype") else value for name, value in options.items()}
