@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from idiomtune.config import TrainerSettings
 from idiomtune.encoder.encoder import Encoder
@@ -26,7 +27,6 @@ def build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettin
         IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_rows_only()
     optimizer = torch.optim.AdamW(
         parameter_groups(encoder, modules, trainer),
-        lr=trainer.learning_rate,
         weight_decay=trainer.weight_decay,
         # One pass over the weights instead of nine; PyTorch chooses it by itself only on a GPU.
         fused=True if any(p.device.type == "cpu" for p in encoder.parameters()) else None,
@@ -40,25 +40,24 @@ def build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettin
 def parameter_groups(
     encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
 ) -> list[dict[str, Any]]:
-    """The trained parameters, grouped by learning rate, which is `lr_scale` times that of the encoder.
+    """The trained parameters, grouped by learning rate.
 
     New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
     What `trainer.no_decay` names is in groups of its own.
     """
-    modules_rate = trainer.modules_learning_rate
-    modules_scale = 1.0 if modules_rate is None else modules_rate / trainer.learning_rate
+    modules_rate = trainer.modules_learning_rate or trainer.learning_rate
     parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
     pretrained = [p for module in (encoder, *parts) for p in module.parameters()]
     ids = {id(p) for p in pretrained}
     new = [p for p in modules.parameters() if id(p) not in ids]
     undecayed = {id(p) for root in (encoder, modules) for p in _names_without_decay(root, trainer.no_decay)}
     groups: list[dict[str, Any]] = []
-    for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale)):
+    for parameters, rate in ((pretrained, trainer.learning_rate), (new, modules_rate)):
+        rates = {"lr": rate, "initial_lr": rate}  # the peak, which the scheduler reads when a run is resumed
         trained = [p for p in parameters if p.requires_grad]
         decayed = [p for p in trained if id(p) not in undecayed]
         rest = [p for p in trained if id(p) in undecayed]
-        groups.append({"params": decayed, "lr_scale": lr_scale})
-        groups.append({"params": rest, "lr_scale": lr_scale, "weight_decay": 0.0})
+        groups += [{"params": decayed, **rates}, {"params": rest, **rates, "weight_decay": 0.0}]
     if trainer.only_idiom_tokens:  # other tokens' embeddings, in the same matrix, must not decay
         groups[0]["weight_decay"] = 0.0
     return [group for group in groups if group["params"]]
@@ -87,6 +86,13 @@ def schedule(trainer: TrainerSettings, step: int, total: int) -> float:
         return 1.0
     done = (step - warmup) / max(total - warmup, 1)
     return 1.0 - done if trainer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def build_scheduler(
+    optimizer: torch.optim.Optimizer, trainer: TrainerSettings, step: int, total: int
+) -> LambdaLR:
+    """The learning rates over `total` steps, of which `step` are done: their number is all of its state."""
+    return LambdaLR(optimizer, lambda done: schedule(trainer, done, total), last_epoch=step - 1)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

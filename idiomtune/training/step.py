@@ -35,7 +35,7 @@ from idiomtune.requests import Usage
 from idiomtune.training.checkpoint import TrainerState, last_saved, read_state
 from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
 from idiomtune.training.invariants import check_labels, check_resumed, state_sums
-from idiomtune.training.optimizer import build_optimizer, restore_optimizer, schedule
+from idiomtune.training.optimizer import build_optimizer, build_scheduler, restore_optimizer, schedule
 from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import RunFolder
 
@@ -88,7 +88,7 @@ class Training:
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
         on_score: called with the monitored score of each evaluation except the last, once it is saved.
         embed: embeds a step's requests.
-        optimizer: of all trained parameters.
+        optimizer, scheduler: of all trained parameters.
         steps_per_epoch, num_steps: of an epoch, and in all.
         state: the run's progress.
         undefined: scores of the last evaluation that were not finite, by key.
@@ -131,6 +131,7 @@ class Training:
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         if self.checkpoint is not None:
             self._load(self.checkpoint)
+        self.scheduler = build_scheduler(optimizer, trainer, self.state.step, self.num_steps)
         self.processes.same_parameters(objective.modules)
         if trainer.freeze_encoder:
             self._embed_past()
@@ -207,9 +208,6 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     """
     started = time.perf_counter()
     objective, trainer, state = training.objective, training.trainer, training.state
-    factor = schedule(trainer, state.step, training.num_steps)
-    for group in training.optimizer.param_groups:
-        group["lr"] = trainer.learning_rate * factor * group["lr_scale"]
     training.encoder.train(training.dropout)
     objective.modules.train()
 
@@ -245,6 +243,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     if is_invalid:
         raise _not_finite("gradient norm", grad_norm, batches, training)
     training.optimizer.step()
+    training.scheduler.step()
     training.optimizer.zero_grad(set_to_none=True)
 
     if state.step_in_epoch == 0:  # the mean that is logged is of one epoch at most
@@ -259,7 +258,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         "epoch": state.epoch + state.step_in_epoch / training.steps_per_epoch,
         "loss": loss,
         **({f"{part}/loss": loss} if part else {}),
-        "lr": trainer.learning_rate * factor,
+        "lr": trainer.learning_rate * schedule(trainer, state.step - 1, training.num_steps),
         "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
         "texts_per_second": num_texts / (time.perf_counter() - started),
         **({"empty_steps": sum(state.empty_steps.values())} if state.empty_steps else {}),

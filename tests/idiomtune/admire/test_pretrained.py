@@ -71,8 +71,8 @@ def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(build: Buil
     pretrained = [p for towers in scorer.towers for p in towers.parameters()]
     pretrained += scorer.sense_encoder.transformer.parameters()
     assert [id(p) for p in first["params"]] == [id(p) for p in pretrained]
-    assert first["lr_scale"] == 1.0
-    assert second["lr_scale"] == pytest.approx(1e-3 / 3e-6)
+    assert first["lr"] == 3e-6
+    assert second["lr"] == 1e-3
     assert len(first["params"]) + len(second["params"]) == len(list(scorer.parameters()))
 
 

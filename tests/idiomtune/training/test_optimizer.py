@@ -66,4 +66,4 @@ def test_biases_and_norms_do_not_decay_as_those_of_transformers(tiny: Encoder) -
 def test_by_default_all_decay_in_one_group(tiny: Encoder) -> None:
     (group,) = parameter_groups(tiny, nn.Module(), trainer())
     assert [id(p) for p in group["params"]] == [id(p) for p in tiny.parameters()]
-    assert set(group) == {"params", "lr_scale"}
+    assert set(group) == {"params", "lr", "initial_lr"}
