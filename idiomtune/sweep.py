@@ -46,7 +46,7 @@ def main() -> None:
     except (Exception, KeyboardInterrupt) as error:
         if wants_traceback and isinstance(error, Exception):
             raise
-        status = report_error(_explained(error))
+        status = report_error(_explain(error))
     is_search = any("sweeper=" in word or word.startswith("+sweep=") for word in sys.argv)  # shows itself
     folders = [Path(w.removeprefix(_FOLDER).strip("'")) for w in sys.argv if w.startswith(_FOLDER)]
     if folders and not is_search:
@@ -70,13 +70,13 @@ def _run_job(config: DictConfig, *, ends_launch: bool) -> float:
     except (Exception, SystemExit) as error:  # a user's module may exit, with status 0
         remove_if_empty(Path(options.runtime.output_dir), with_parents=False)
         if ends_launch:
-            report_error(_explained(error))
+            report_error(_explain(error))
         if isinstance(error, UserError):
             print_error(f"error: job {options.job.num}: {error}")
         raise
 
 
-def _explained(error: BaseException) -> BaseException:
+def _explain(error: BaseException) -> BaseException:
     """An error of Hydra's as a :class:`UserError`; any other unchanged."""
     if isinstance(error, HydraException | OmegaConfBaseException):
         return UserError(hide_secrets(hydra_message(error)))

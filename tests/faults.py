@@ -159,7 +159,7 @@ class Points:
             return build_encoder(*arguments, **options)
 
         patch.object(Encoder, "embed", watched_forward).start()
-        patch("idiomtune.programs.outcome.build_encoder", watched_build).start()
+        patch("idiomtune.training.finish.build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:

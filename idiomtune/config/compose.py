@@ -267,7 +267,7 @@ def compose(config_name: str, overrides: Sequence[str], values: Mapping[str, Any
     Raises:
         UserError: if an override or a value is wrong, or is a secret.
     """
-    with _explained_errors():
+    with _explaining_errors():
         return fill(_by_hydra(config_name, overrides), values)
 
 
@@ -300,7 +300,7 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained_errors() -> Iterator[None]:
+def _explaining_errors() -> Iterator[None]:
     """Within this context errors of Hydra and OmegaConf are :class:`UserError`s."""
     try:
         yield
@@ -313,7 +313,7 @@ def _by_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig:
     file, running = CONF / config_name, GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with _explained_errors(), initialize_config_dir(str(file.parent), version_base="1.3"):
+        with _explaining_errors(), initialize_config_dir(str(file.parent), version_base="1.3"):
             return hydra_compose(file.name, [*overrides], return_hydra_config=True)
     except UserError:
         raise

@@ -37,9 +37,9 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.io.outputs import reserved_output
-from idiomtune.programs.check import check_pooling
 from idiomtune.reports.runs import SAMPLE_NOTE
 from idiomtune.training.objective import module_benchmarks, saved_modules, user_revisions
+from idiomtune.training.prepare import check_pooling
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from idiomtune.glossaries.records import describe_glossary, glossary_files
 from idiomtune.glossaries.tables import named_glossary
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
-from idiomtune.programs.check import memory_advice, prepare
-from idiomtune.programs.outcome import (
+from idiomtune.training.checkpoint import read_state
+from idiomtune.training.finish import (
     TrainContext,
     check_model,
     have_changed,
@@ -28,10 +28,10 @@ from idiomtune.programs.outcome import (
     score_best,
     score_untrained,
 )
-from idiomtune.training.checkpoint import read_state
 from idiomtune.training.interrupts import explaining_system_errors, recording_end, stopping_at_sigterm
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import user_revisions
+from idiomtune.training.prepare import memory_advice, prepare
 from idiomtune.training.regularization import build_trained_model
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.run_folder import RunFolder

@@ -3,7 +3,7 @@
 Here: an anchor's positives have its meaning and its negatives do not, an epoch's steps are those of the data,
 and a resumed run has the state that was saved. That the loss and the gradient are finite is checked in
 :mod:`idiomtune.training.step`, that what was scored is what was saved by
-:func:`idiomtune.programs.outcome.score_best`.
+:func:`idiomtune.training.finish.score_best`.
 
 Whether the code is right is asked by tests, and by :mod:`idiomtune.testing` of an objective of your own.
 """

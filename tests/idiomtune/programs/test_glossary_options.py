@@ -14,7 +14,7 @@ from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder
 from idiomtune.glossaries.meanings import Meanings
-from idiomtune.programs.check import gate_usages
+from idiomtune.training.prepare import gate_usages
 from tests.own_data import write, write_lines
 from tests.programs import refused
 from tests.tiny_models import constant_gate

@@ -17,9 +17,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from idiomtune import Encoder
 from idiomtune.config import TrainSettings, check
 from idiomtune.programs.check import check as check_data
-from idiomtune.programs.check import prepare
 from idiomtune.requests import Request
 from idiomtune.training.objective import build_objective
+from idiomtune.training.prepare import prepare
 from tests.programs import refused
 from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
 from tests.tiny_runs import composed, resume, train

@@ -27,12 +27,12 @@ from idiomtune.glossaries.records import glossary_note, learned_glossaries
 from idiomtune.glossaries.usage_gate import exclude_scored_idioms
 from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
-from idiomtune.programs.check import Prepared
 from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitor_name, monitored_scores
 from idiomtune.training.objective import module_benchmarks, saved_modules
 from idiomtune.training.optimizer import num_warmup_steps
+from idiomtune.training.prepare import Prepared
 from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import BASELINE
 from idiomtune.training.step import RunContext
