@@ -11,7 +11,6 @@ import torch
 import yaml
 from sentence_transformers import SentenceTransformer
 
-from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints
@@ -79,24 +78,6 @@ def test_a_run_leaves_the_folder_that_was_promised(
 def test_another_seed_is_another_run(tmp_path: Path, options: list[str], whole_run: WholeRun) -> None:
     train(tmp_path, [*options, "seed=43", "trainer.max_steps=1"])
     assert metrics(tmp_path)[0]["loss"] != metrics(whole_run(options))[0]["loss"]
-
-
-@pytest.mark.slow
-def test_accumulation_gives_the_gradient_of_the_whole_batch(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without dropout and in-batch negatives the parts of a batch add up, also of unequal ones."""
-    monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
-    run_options = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
-    train(tmp_path / "whole", run_options)
-    train(tmp_path / "parts", [*run_options, "trainer.accumulation=5"])
-    ours, theirs = (
-        [line for line in metrics(tmp_path / name) if "loss" in line] for name in ("parts", "whole")
-    )
-    assert len(ours) == len(theirs) == 3  # 60, 60 and 24 anchors: the last in parts of 5 and 4
-    for a, b in zip(ours, theirs, strict=True):
-        assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
-        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
 
 
 @pytest.mark.slow

@@ -56,17 +56,13 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         "few texts": [*idiolink[:-1], "model.tokens_per_forward=100000", "trainer.batch_size=2"],
         "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common[:-1], SEVERAL],
         "adaptive_triplet": ["+experiment=adaptive_triplet", "trainer.batch_size=40", *common],
-        "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
         "own": [
             *("+experiment=own", f"data.train={own_pairs(tiny_path)}", "trainer.batch_size=20"),
             *("objective.query_mode=[span,sentence]", *common[1:], SHORTER),
         ],
         # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
         "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
-        **{
-            rank: ["+experiment=admire_experts", f"objective.loss.rank={rank}", *common]
-            for rank in ("pairwise", "listwise", "top1")
-        },
+        "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common],
         # steps of both kinds: those that rank embed nothing
         "aima": [
             *("+experiment=admire_aima", *common, SHORTER, "trainer.batch_size=7"),
@@ -100,11 +96,10 @@ def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor],
         assert float((ours[name] - expected).norm()) / scale < 1e-5, (of, name)
 
 
-EVERY = ("idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own", "aima")
-EXPERTS = ("pairwise", "listwise", "top1")
+EVERY = ("idiolink", "idiolink_ft", "adaptive_triplet", "mixture", "own", "listwise", "aima")
 # Processes, what they compute → what is special about it, for all of them.
 SHARED: dict[str, tuple[int, dict[str, dict[str, bool]]]] = {
-    "two": (2, {name: {} for name in (*EVERY, *EXPERTS)}),
+    "two": (2, {name: {} for name in EVERY}),
     # also by way of what keeps a GPU's shards in main memory
     "two, sharded": (2, {"idiolink": {}, "checkpointed": {}, "adaptive_triplet": {"offloaded": True}}),
     # one pass a step: two of three processes have nothing to embed
@@ -158,16 +153,12 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
     assert files_of(alone) == files_of(two)
 
     folder = tmp_path / "killed"
-    # The main process at its second evaluation, the untrained model's being the first; then the other one at
-    # the second of the run that goes on, from step 0.
-    for rank, go_on in ((0, False), (1, True)):
-        chosen = [] if go_on else [*run_options]
-        ended = launch(2, RUN, folder=str(folder), options=chosen, go_on=go_on, die=[rank, 2])
-        assert ended[rank][0] == -9
-        assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
-        assert "another process" in ended[1 - rank][1]
-        if not go_on:  # of two processes: their rounding is another
-            assert "are read from the cache" in ended[0][1]
+    # The other process at its second evaluation; the first is the untrained model's.
+    ended = launch(2, RUN, folder=str(folder), options=run_options, die=[1, 2])
+    assert ended[1][0] == -9
+    assert ended[0][0] == 1  # ended by itself, well before it would have been ended
+    assert "another process" in ended[0][1]
+    assert "are read from the cache" in ended[0][1]
     succeeded(launch(2, RUN, folder=str(folder), options=[], go_on=True))
     assert_same_run(two, folder)
 

@@ -1,7 +1,6 @@
 """Remedies against forgetting: what is published, what is trained, and that runs with them can be resumed."""
 
 import importlib.util
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,10 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import build_benchmarks
-from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import LoraSettings, ModelSettings, model_settings_of
 from idiomtune.declarations.models import CONF
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
-from idiomtune.io.runs import verify
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
 from idiomtune.requests import Request
 from idiomtune.training.regularization import Distillation, TrainedModel
@@ -29,12 +24,6 @@ from tests.tiny_runs import WholeRun, composed, metrics, train, weights
 INTERPOLATION = ["retain.interpolation=0.7"]
 DISTILLATION = ["retain.distillation=0.5"]
 LORA = ["retain.lora.rank=4", "retain.lora.dropout=0.1"]
-# As in the runs that are resumed, which are made once.
-REMEDIES = [
-    INTERPOLATION,
-    [*DISTILLATION, *INTERPOLATION, "model.idiom_tokens=train"],
-    [*DISTILLATION, *LORA],
-]
 
 
 def disturbed(encoder: Encoder, scale: float = 0.1) -> dict[str, torch.Tensor]:
@@ -192,25 +181,6 @@ def test_a_run_without_peft_ends_at_once(
     with pytest.raises(UserError, match=r"retain\.lora\.rank.*peft"):
         train(tmp_path / "run", [*options, *LORA])
     assert not (tmp_path / "run" / "baseline.json").exists()
-
-
-@pytest.mark.parametrize("remedy", REMEDIES, ids=" ".join)
-def test_scores_are_of_the_model_that_is_saved(
-    options: list[str], whole_run: WholeRun, remedy: list[str]
-) -> None:
-    run = whole_run([*options, *remedy])
-    benchmarks, _ = build_benchmarks(check(TrainSettings, composed("train", *options)))
-    for step in ("step_3", "step_6"):
-        scored = Suite(benchmarks).run(Encoder.from_pretrained(run / step, device="cpu")).scores
-        assert scored == json.loads((run / step / "scores.json").read_text())["scores"]
-        assert verify(run / step) is None
-    logged = ["distillation" in line for line in metrics(run) if "loss" in line]
-    assert logged == [DISTILLATION[0] in remedy] * 6
-    best = json.loads((run / "scores.json").read_text())["meta"]["checkpoint"]
-    assert same(weights(run / "best"), weights(run / best))
-    assert not (run / "best" / "trained.safetensors").exists()
-    assert (run / "best" / "adapter" / "adapter_model.safetensors").exists() == (LORA[0] in remedy)
-    assert SentenceTransformer(str(run / "best"), device="cpu").encode(["Rain fell."]).shape == (1, 32)
 
 
 def test_interpolation_only_moves_what_is_published(

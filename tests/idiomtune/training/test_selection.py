@@ -115,7 +115,7 @@ def test_a_run_without_any_finite_score_ends_with_its_checkpoints_and_goes_on_on
     assert no_nan(folder / "run.json")["steps"] > 2  # patience began anew
 
 
-@pytest.mark.parametrize(("every", "number"), [("end", 3), ("epoch", 3), ("2", 2)])
+@pytest.mark.parametrize(("every", "number"), [("end", 3), ("2", 2)])
 def test_the_loss_that_is_logged_is_of_the_last_epoch(
     every: str, number: int, tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -114,7 +114,7 @@ def test_what_else_is_trained(
     """Remedies, where other weights are scored and saved than are trained; and experts on an encoder."""
     options = [*run_options, *remedies, "trainer.max_steps=2"]
     if "freeze" in remedies[0]:  # weights of its own, which are whole in every process
-        options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2"]
+        options = [*experiment_options("listwise", tiny_path), *remedies, "trainer.max_steps=2"]
         options += ["benchmark=[admire]"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})

@@ -106,6 +106,7 @@ def states(tmp_path: Path) -> list[str]:
     return [trial.state.name.lower() for trial in trials(f"{tmp_path}/sweep")]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_real_runs_are_searched_and_pruned(
     search: Search, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
