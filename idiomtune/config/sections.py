@@ -27,6 +27,7 @@ from idiomtune.declarations.options import (
     Dimensions,
     Factor,
     Names,
+    NoEffect,
     Ratio,
     Section,
     Text,
@@ -231,14 +232,14 @@ class TrainerSettings(Section):
     clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
-    memory_check: Literal["stop", "warn", "off"]
+    memory_check: Annotated[Literal["stop", "warn", "off"], NoEffect]
     matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
     monitor: Names
     patience: Count | None
     min_delta: Weight
-    max_empty_steps: Count
-    keep_checkpoints: Count
-    log_every: Count
+    max_empty_steps: Annotated[Count, NoEffect]
+    keep_checkpoints: Annotated[Count, NoEffect]
+    log_every: Annotated[Count, NoEffect]
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:
@@ -288,9 +289,9 @@ class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
     benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
     dimensions: Dimensions | None
-    cache: bool
-    per_query: bool
-    predictions: bool
+    cache: Annotated[bool, NoEffect]
+    per_query: Annotated[bool, NoEffect]
+    predictions: Annotated[bool, NoEffect]
 
 
 # The section `tracking`: where metrics go in addition to `metrics.jsonl`.

@@ -33,6 +33,7 @@ from idiomtune.declarations.options import (
     Dimensions,
     Factor,
     Names,
+    NoEffect,
     Ratio,
     Section,
     Text,
@@ -61,15 +62,80 @@ def require(example: str) -> BeforeValidator:
     return BeforeValidator(not_empty)
 
 
+# Settings of a push to the Hugging Face Hub: those of `idiomtune push`, and a training's section `hub`.
+
+
+def _is_identifier(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", value):
+        raise ValueError(
+            f"must be an identifier of the Hub's, such as apache-2.0 or cc-by-nc-sa-4.0, got {value!r}"
+        )
+    return value
+
+
+def _is_repository(repo_id: str) -> str:
+    from huggingface_hub.errors import HFValidationError  # takes half a second to start
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    if repo_id.count("/") != 1:
+        raise ValueError(f"must be <user or organisation>/<name>, got {repo_id!r}")
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"{error}") from None
+    return repo_id
+
+
+def _is_branch(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", value) or ".." in value:
+        raise ValueError(f"must be the name of a branch (letters, digits, . _ - /), got {value!r}")
+    if re.fullmatch(r"[0-9a-f]{40}", value):
+        raise ValueError("is a commit, and a push makes a new one: give the name of a branch")
+    return value
+
+
+RepositoryName = Annotated[str, AfterValidator(_is_repository)]
+
+
+class _Target(Section):
+    """Options of an upload: visibility, licence, permissions."""
+
+    private: bool
+    license: Annotated[str, AfterValidator(_is_identifier)] | None
+    overwrite: bool
+    allow_sample: bool
+
+
+class HubSettings(_Target):
+    push: Literal["best", "every"] | None
+    repo_id: RepositoryName | None
+
+    def problems(self) -> Iterator[str]:
+        if self.push is not None and self.repo_id is None:
+            yield f"push={self.push} needs hub.repo_id=<user/name>"
+
+
+class PushSettings(_Target):
+    checkpoint: Annotated[str, require("checkpoint=<run folder>")]
+    repo_id: Annotated[RepositoryName, require("repo_id=<user/name>")]
+    revision: Annotated[str, AfterValidator(_is_branch)] | None
+    examples: list[str] | None
+    dry_run: bool
+
+    def problems(self) -> Iterator[str]:
+        if self.examples is not None and len(self.examples) < 2:
+            yield "examples: the page compares a sentence with others: give two sentences or more"
+
+
 class Common(Section):
-    extensions: list[Text]
+    extensions: Annotated[list[Text], NoEffect]
     model: ModelSettings
     data: DataSettings
     benchmark: ChosenBenchmarks
-    device: Literal["auto", "cpu", "cuda", "mps"]
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], NoEffect]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Names | None
-    scores: Literal["main", "all"]
+    scores: Annotated[Literal["main", "all"], NoEffect]
 
     @model_validator(mode="before")
     @classmethod
@@ -147,13 +213,13 @@ class TrainSettings(Common):
     trainer: TrainerSettings
     retain: RetainSettings
     eval: EvalSettings
-    hub: HubSettings
-    tracking: TrackingSettings = TrackingSettings()
+    hub: Annotated[HubSettings, NoEffect]
+    tracking: Annotated[TrackingSettings, NoEffect] = TrackingSettings()
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
-    run_dir: Text | None
-    overwrite: bool = False
-    name: Text | None = None
-    resume: Text | None
+    run_dir: Annotated[Text | None, NoEffect]
+    overwrite: Annotated[bool, NoEffect] = False
+    name: Annotated[Text | None, NoEffect] = None
+    resume: Annotated[Text | None, NoEffect]
 
     def splits(self, benchmark: str) -> list[str]:
         """The splits that a benchmark is scored on; those that the objective brings come first."""
@@ -256,11 +322,11 @@ class TrainSettings(Common):
 class EvaluateSettings(Common):
     benchmarks: BenchmarkNames | None
     dimensions: Dimensions | None
-    per_query: Text | None
-    predictions: Text | None
-    output: Text | None
-    cache: bool
-    overwrite: bool
+    per_query: Annotated[Text | None, NoEffect]
+    predictions: Annotated[Text | None, NoEffect]
+    output: Annotated[Text | None, NoEffect]
+    cache: Annotated[bool, NoEffect]
+    overwrite: Annotated[bool, NoEffect]
 
     @property
     def truncated_dimensions(self) -> list[int]:
@@ -327,71 +393,6 @@ class LearnSettings(Section):
                 yield (
                     f"model.{option} is for meanings that are read from a glossary, not learned: leave it out"
                 )
-
-
-# Settings of a push to the Hugging Face Hub: those of `idiomtune push`, and a training's section `hub`.
-
-
-def _is_identifier(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", value):
-        raise ValueError(
-            f"must be an identifier of the Hub's, such as apache-2.0 or cc-by-nc-sa-4.0, got {value!r}"
-        )
-    return value
-
-
-def _is_repository(repo_id: str) -> str:
-    from huggingface_hub.errors import HFValidationError  # takes half a second to start
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-
-    if repo_id.count("/") != 1:
-        raise ValueError(f"must be <user or organisation>/<name>, got {repo_id!r}")
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"{error}") from None
-    return repo_id
-
-
-def _is_branch(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", value) or ".." in value:
-        raise ValueError(f"must be the name of a branch (letters, digits, . _ - /), got {value!r}")
-    if re.fullmatch(r"[0-9a-f]{40}", value):
-        raise ValueError("is a commit, and a push makes a new one: give the name of a branch")
-    return value
-
-
-RepositoryName = Annotated[str, AfterValidator(_is_repository)]
-
-
-class _Target(Section):
-    """Options of an upload: visibility, licence, permissions."""
-
-    private: bool
-    license: Annotated[str, AfterValidator(_is_identifier)] | None
-    overwrite: bool
-    allow_sample: bool
-
-
-class HubSettings(_Target):
-    push: Literal["best", "every"] | None
-    repo_id: RepositoryName | None
-
-    def problems(self) -> Iterator[str]:
-        if self.push is not None and self.repo_id is None:
-            yield f"push={self.push} needs hub.repo_id=<user/name>"
-
-
-class PushSettings(_Target):
-    checkpoint: Annotated[str, require("checkpoint=<run folder>")]
-    repo_id: Annotated[RepositoryName, require("repo_id=<user/name>")]
-    revision: Annotated[str, AfterValidator(_is_branch)] | None
-    examples: list[str] | None
-    dry_run: bool
-
-    def problems(self) -> Iterator[str]:
-        if self.examples is not None and len(self.examples) < 2:
-            yield "examples: the page compares a sentence with others: give two sentences or more"
 
 
 # Settings of the programs without a model or data of the configuration (conf/tools).

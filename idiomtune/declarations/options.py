@@ -46,11 +46,26 @@ Temperature = Annotated[float, Field(ge=1e-4, le=1e4)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
 
+class NoEffect:
+    """In a field's annotation: the option makes no other run, whatever its value."""
+
+
 class Section(BaseModel):
     """A section of the configuration, with nothing in it but what is declared."""
 
     # Strict: `trainer.batch_size=true` or `seed="42"` is a typo, not a number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def without_effect(cls) -> list[str]:
+        """Options, and whole sections, that make no other run."""
+        names: list[str] = []
+        for name, field in cls.model_fields.items():
+            if NoEffect in field.metadata:
+                names.append(name)
+            elif isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+                names += [f"{name}.{inner}" for inner in field.annotation.without_effect()]
+        return names
 
     def problems(self) -> Iterator[str]:
         """Conflicts between options that are valid by themselves; the first one is reported."""

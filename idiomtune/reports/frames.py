@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from idiomtune.config import EvaluateSettings, TrainSettings
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.declarations.registry import benchmark_type, is_data_path
 from idiomtune.declarations.score import Score
@@ -19,13 +20,12 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import flat, list_names
 from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, read_records
 
-# Options that do not distinguish runs: seed, fold, device, folders, outputs.
+# Options that do not distinguish runs, besides folders.
 _REPETITION = ("seed", "data.fold")
 _NO_DIFFERENCE = {
-    *_REPETITION,
-    *("run_dir", "name", "resume", "device", "cache"),
-    *("scores", "eval.cache", "eval.per_query", "eval.predictions", "output", "per_query", "predictions"),
-    *("trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
+    *(*_REPETITION, "eval.benchmarks"),
+    *TrainSettings.without_effect(),
+    *EvaluateSettings.without_effect(),
 }
 _NUM_IN_NAME = 3  # options
 NUM_NAMED = 5  # runs or groups in a sentence

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from idiomtune.config import TrainSettings
 from idiomtune.config.words import unquote
 from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
@@ -18,21 +19,9 @@ from idiomtune.training.run_folder import RunFolder, is_unfinished
 
 log = logging.getLogger(__name__)
 
-# The run's length, device, data folders (the files' checksums must be the same), logging, and where the
-# user's own code is may change; any other change would make it another run. A glossary may also be in
-# another folder.
-_MAY_CHANGE = (
-    "device",
-    "extensions",
-    "name",
-    "scores",
-    "eval.cache",
-    "trainer.max_epochs",
-    "trainer.max_steps",
-    "trainer.max_empty_steps",
-    "trainer.log_every",
-    "trainer.memory_check",
-)
+# What may change besides options without effect: the run's length and data folders (the files' checksums must
+# be the same). A glossary may also be in another folder.
+_LENGTH = ("trainer.max_epochs", "trainer.max_steps")
 _GLOSSARY = "model.glossary"
 _SECTIONS = ("model", "data", "trainer", "retain", "eval", "hub")  # with the same options in every run
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
@@ -40,7 +29,12 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 def may_change(key: str) -> bool:
     """Whether an option may have another value when a run or a search is resumed."""
-    return key in _MAY_CHANGE or is_data_path(key) or key.partition(".")[0] in ("tracking", "hub")
+    return key in _LENGTH or is_data_path(key) or has_no_effect(key)
+
+
+def has_no_effect(key: str) -> bool:
+    """Whether an option makes no other run; or its section, as `hub`."""
+    return f"{key}.".startswith(tuple(f"{name}." for name in TrainSettings.without_effect()))
 
 
 # ------------------------------------------------------------------ which run, with which options

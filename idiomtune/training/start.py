@@ -16,13 +16,10 @@ from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import free_name, user_path
 from idiomtune.io.processes import has_peers, rank_of_launch
-from idiomtune.training.resume import saved_config
+from idiomtune.training.resume import has_no_effect, saved_config
 from idiomtune.training.run_folder import START, RunFolder, contains_run, is_unfinished
 
-# Options on data folders, output and tracking, which do not distinguish runs.
-_NOT_SHOWN = re.compile(
-    r"(experiment|extensions|run_dir|overwrite|name|resume|device)$|(hydra|hub|tracking|trackers|data\.columns)\b"
-)
+_NOT_SHOWN = re.compile(r"experiment$|(hydra|data\.columns)\b")  # besides options without effect, and folders
 
 
 def run_of(composed: Composed) -> tuple[RunFolder, dict[str, Any]]:
@@ -99,7 +96,12 @@ def _shorten(override: str) -> str:
     """`trainer.batch_size=64` as `batch_size-64`; "" for what is not shown."""
     key, _, value = override.lstrip("+~").partition("=")
     value = value.strip("'\"")
-    if _NOT_SHOWN.match(key) or is_data_path(key) or (key, value) == ("model", "pretrained"):
+    if (
+        _NOT_SHOWN.match(key)
+        or has_no_effect(key)
+        or is_data_path(key)
+        or (key, value) == ("model", "pretrained")
+    ):
         return ""
     if "/" in value or "\\" in value:  # a folder or Hub id: its last part
         value = PurePosixPath(value.replace("\\", "/")).name
