@@ -32,6 +32,7 @@ from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.glossaries.tables import read_glossary
 from tests.fuzzing import FUZZED, ODD, TERMINAL, TEXTS, damaged_bytes, damaged_rows, fuzz
 from tests.idiomtune.data.test_own_tables import read as read_own
+from tests.programs import refused
 
 pytestmark = pytest.mark.slow
 
@@ -43,20 +44,11 @@ RELEASED = "idiolink/train/triplets_train_full.jsonl"
 GROUPS = f"{TASK}/TrainData/train_data.csv"
 RECORDS, QUERIES = "idiolink/train/indexes.json", "idiolink/val/queries.json"
 SCORES = f"ncimp/{SCORES_FILE}"
-OWN: dict[str, Rows] = {
-    "labelled": [
-        ["text", "span", "label", "group"],
-        *([f"he broke the ice {i}", "broke the ice", i % 3, f"group {i}"] for i in range(8)),
-    ],
-    "glossary": [
-        ["expression", "meaning", "literal", "source", "licence", "forms"],
-        ["break the ice", "make people relax", "yes", "mine", "", "breaks the ice"],
-        ["home run", "a great success", "a hit in baseball", "", "CC0", ""],
-        ["take someone for a ride", "cheat someone", "", "", "", ""],
-    ],
-}
-OWN_FILES = [f"labelled{suffix}" for suffix in (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")]
-OWN_FILES += ["glossary.csv", "glossary.jsonl"]
+OWN: Rows = [
+    ["text", "span", "label", "group"],
+    *([f"he broke the ice {i}", "broke the ice", i % 3, f"group {i}"] for i in range(8)),
+]
+OWN_FILES = ["labelled.parquet", "labelled.xlsx"]  # those of text have tests of their own
 
 
 def semeval(split: Any) -> Callable[[Path], Any]:
@@ -76,15 +68,7 @@ def items(split: Any) -> Callable[[Path], Any]:
 
 
 def own(name: str) -> Callable[[Path], Any]:
-    if name.startswith("labelled"):
-        return lambda root: len(read_own(root / name, val_share=0.3).train)
-
-    def glossary(root: Path) -> Any:
-        read = read_glossary([root / name])
-        assert all(entry.expression.strip() for entry in read.entries)
-        return read.meanings().insert("They broke the ice, take them for a ride")
-
-    return glossary
+    return lambda root: len(read_own(root / name, val_share=0.3).train)
 
 
 # A file of the sample, or of a user's → what reads it from the folder of all.
@@ -143,14 +127,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
     root = tmp_path_factory.mktemp("data") / "all"
     shutil.copytree(SAMPLE_ROOT, root, ignore=shutil.ignore_patterns("images"))
     for name in OWN_FILES:
-        (root / name).write_bytes(content_of(name, OWN[Path(name).stem]) or b"")
+        (root / name).write_bytes(content_of(name, OWN) or b"")
     return Damaged(root)
 
 
 def rows_of(name: str, root: Path) -> Rows:
     """The names of the columns, then the cells of each row or record."""
     if name in OWN_FILES:
-        return OWN[Path(name).stem]
+        return OWN
     text = (root / name).read_text(encoding="utf-8-sig")
     if name.endswith(".json"):
         records = json.loads(text)
@@ -222,10 +206,13 @@ def test_what_a_terminal_would_obey_is_shown_as_its_escape(files: Damaged) -> No
     first, *rest = json.loads((files.root / QUERIES).read_text(encoding="utf-8"))
     for wrong in ({"id": TERMINAL, "usage": "x"}, {"usage": TERMINAL}, {"span": TERMINAL}, {TERMINAL: 1}):
         assert "\\x1b" in files.read_or_refused(QUERIES, json.dumps([first | wrong, *rest]).encode())
-    for name in ("labelled.csv", "glossary.csv"):
-        header, *rows = OWN[Path(name).stem]
-        content = content_of(name, [[TERMINAL, *header[1:]], *rows])
-        assert "\\x1b" in files.read_or_refused(name, content)
+    path = files.root / "own.csv"
+    for read, names in ((read_own, "label,group"), (lambda path: read_glossary([path]), "meaning,literal")):
+        path.write_text(f"{TERMINAL},{names}\na,b,c\n", encoding="utf-8")
+        message = str(refused(lambda: read(path)))  # noqa: B023
+        assert "\\x1b" in message
+        assert "\x1b" not in message
+    path.unlink()
 
 
 def test_an_altered_copy_is_named_once(files: Damaged, caplog: pytest.LogCaptureFixture) -> None:
