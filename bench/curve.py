@@ -36,7 +36,7 @@ from bench.library import arguments
 from bench.measure import ROOT, Time
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.cli import main as program
+from idiomtune.cli import run as program
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.data.locations import idiolink_folder, idiolink_split
@@ -144,7 +144,7 @@ def ours(recipe: Recipe, clock: Clock, folder: Path) -> None:
         patch.object(RunFolder, "log_metrics", logged),
         patch.dict(os.environ, {"IDIOM_CACHE": str(folder / "cache")}),
     ):
-        program(["train", *options])
+        program("train", options)
 
 
 def sentence_transformers(recipe: Recipe, clock: Clock, folder: Path) -> None:

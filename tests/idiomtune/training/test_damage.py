@@ -65,13 +65,18 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 # What is damaged → the step from which the run resumes.
 DAMAGED: dict[str, tuple[dict[str, Damage], int]] = {
-    "weights": ({"step_6/model.safetensors": flipped}, 4),
     "sums": ({"step_6/checksums.json": with_content(NESTED)}, 4),
     # the best model, of which one copy is enough
     "best checkpoint": ({"step_2/model.safetensors": flipped}, 6),
-    "best": ({"best/model.safetensors": flipped}, 6),
     # the run folder's other files, of which each checkpoint has a copy
-    "configuration": ({"config.yaml": Path.unlink, "baseline.json": with_content(NESTED)}, 6),
+    "best and configuration": (
+        {
+            "best/model.safetensors": flipped,
+            "config.yaml": Path.unlink,
+            "baseline.json": with_content(NESTED),
+        },
+        6,
+    ),
     "all records": ({n: with_content(NESTED) for n in ("run.json", "config.yaml", "metrics.jsonl")}, 6),
 }
 

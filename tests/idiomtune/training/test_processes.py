@@ -97,6 +97,8 @@ def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor],
 
 
 EVERY = ("idiolink", "idiolink_ft", "adaptive_triplet", "mixture", "own", "listwise", "aima")
+# Gradient caching knows no objective: in several processes a few ask, in one process all.
+CACHED = ("idiolink", "checkpointed", "adaptive_triplet", "few texts")
 # Processes, what they compute → what is special about it, for all of them.
 SHARED: dict[str, tuple[int, dict[str, dict[str, bool]]]] = {
     "two": (2, {name: {} for name in EVERY}),
@@ -118,7 +120,7 @@ def test_gradients_of_several_processes_are_those_of_one(
         {
             "options": experiment_options(name, tiny_path),
             "output": str(tmp_path / name),
-            "cached": str(tmp_path / f"{name}_cached"),
+            "cached": str(tmp_path / f"{name}_cached") if name in CACHED else None,
             "sharded": "sharded" in kind,
             **more,
         }
@@ -127,7 +129,7 @@ def test_gradients_of_several_processes_are_those_of_one(
     succeeded(launch(count, "tests.process_jobs:gradients_of_all", jobs=jobs))
     for name in chosen:
         expected = of_one("idiolink" if name == "checkpointed" else name)
-        for file in (name, f"{name}_cached"):
+        for file in (name, f"{name}_cached") if name in CACHED else (name,):
             assert_close(load_file(tmp_path / file), expected, file)
 
 

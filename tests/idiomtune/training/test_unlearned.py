@@ -30,7 +30,6 @@ def warning_of(run: Path) -> str:
 @pytest.mark.parametrize(
     "options",
     [
-        ["trainer.clip_norm=1e-30", "trainer.weight_decay=0"],
         ["trainer.warmup_steps=100000000"],
         ["retain.interpolation=0"],
         ["trainer.learning_rate=1e-30", "retain.lora.rank=2"],
