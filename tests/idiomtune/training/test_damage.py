@@ -11,6 +11,7 @@ import pytest
 
 from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
+from idiomtune.training.loop import monitored_scores
 from idiomtune.training.run_folder import contains_run
 from tests.tiny_runs import assert_same_run, at_loss, die, resume, train
 
@@ -31,11 +32,11 @@ def with_content(content: str) -> Damage:
     return lambda path: path.write_text(content, encoding="utf-8")
 
 
-def first_is_best(state: TrainerState, _scores: Any, _trainer: Any) -> bool:
+def first_is_best(state: TrainerState, scores: Any, trainer: Any) -> bool:
     """In place of the scores, which may rank otherwise on another processor."""
     improved = state.best_step is None
     if improved:
-        state.best_score, state.best_step = 1.0, state.step
+        state.best_score, state.best_step = monitored_scores(scores, trainer), state.step
     return improved
 
 
