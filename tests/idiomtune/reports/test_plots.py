@@ -1,7 +1,6 @@
 """Plots are drawn from what benchmarks give, also where there is little to draw."""
 
 import base64
-import json
 import re
 from pathlib import Path
 
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 
 from idiomtune.benchmarks.epsilon.report import violins
-from idiomtune.reports.plots import Curves, Line, curves_svg
-from tests.tiny_runs import metrics, train
-
-pytestmark = pytest.mark.usefixtures("shown")
+from idiomtune.reports.plots import Curves, Line, curves_svg, draw_figures
+from idiomtune.reports.runs import read_run
+from idiomtune.reports.screens import show_finished_run
+from tests.planted_runs import SCORES, plant, write_lines
 
 
 @pytest.mark.parametrize("values", [[[0.5, 0.4], [0.4, 0.2]], [[], []]])
@@ -36,14 +35,20 @@ def test_a_small_difference_of_scores_looks_small(values: list[float], at_least:
     assert max(values) > 1 or ticks[-1] <= 1
 
 
-@pytest.mark.slow
-def test_a_run_leaves_epsilons_plot(tmp_path: Path, options: list[str]) -> None:
-    run = tmp_path / "run"
-    train(run, [*options, "trainer.max_steps=1", "benchmark=[idiolink,epsilon]"], draws=True)
-    assert (run / "plots" / "epsilon.png").is_file()
-    during = [line["scores"] for line in metrics(run) if "scores" in line]
-    assert {key.partition("/")[0] for scores in during for key in scores} == {"idiolink"}  # the monitored one
+def test_a_run_leaves_epsilons_plots(tmp_path: Path) -> None:
+    """One a language, and no curve of what no checkpoint was scored on."""
+    free = {f"epsilon/{class_}/p_value_order_free": 0.5 for class_ in ("C", "PC", "NC")}
+    run = plant(tmp_path / "run", scores=SCORES | free)
+    write_lines(run / "metrics.jsonl", [{"step": 1, "loss": 2.0}, {"step": 1, "scores": SCORES}])
+    records = [
+        {"language": language, "class": class_, "idiomaticity": 0.1 * n, "baseline": None if n == 4 else 0.2}
+        for language in ("en", "pt")
+        for class_ in ("C", "NC")
+        for n in range(5)
+    ]
+    write_lines(run / "per_query" / "epsilon.jsonl", records)
+    draw_figures(read_run(run, "run"))
+    names = {"learning_curve.png", "epsilon.png", "epsilon_pt.png"}
+    assert {path.name for path in (run / "plots").iterdir()} == names
+    show_finished_run(run, all_scores=False)
     assert "without curves: epsilon" in (run / "report.html").read_text(encoding="utf-8")
-    recorded = json.loads((run / "scores.json").read_text(encoding="utf-8"))
-    assert "epsilon/NC/rank_biserial_order_free" in recorded["baseline"]
-    assert recorded["meta"]["notes"][0].startswith("ε-compositionality: ")
