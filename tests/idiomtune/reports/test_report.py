@@ -433,7 +433,7 @@ def test_what_cannot_be_reported_is_an_error(tmp_path: Path, capsys: pytest.Capt
         (tmp_path / "nowhere", "nowhere"),
         (tmp_path / "empty", "no run in it"),
         (tmp_path / "failed", "failed (failed): FAILED"),
-        ("ouptut=x", "output="),
+        ("ouptut=x", "mean output?"),
     ):
         assert main([str(name)]) == 2
         assert named in capsys.readouterr().err
