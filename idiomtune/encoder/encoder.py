@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
@@ -34,9 +34,7 @@ from idiomtune.encoder.facts import model_digest
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
-    WithLayers,
     evaluation_mode,
-    first_layers,
     in_request_order,
     layer_features,
     plan_batches,
@@ -571,21 +569,22 @@ class Encoder(nn.Module):
         embeddings: Tensor = self._run(texts)[0]["token_embeddings"]
         return embeddings
 
-    def _run(
-        self, texts: list[list[int]], *, with_layers: nn.Module | None = None
-    ) -> tuple[dict[str, Any], Tensor]:
+    def _run(self, texts: list[list[int]], *, with_layers: bool = False) -> tuple[dict[str, Any], Tensor]:
         """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D).
 
         Args:
-            with_layers: the transformer, or its first layers, if its hidden layers are wanted too.
+            with_layers: `all_layer_embeddings` is wanted too.
         """
-        transformer, *others = list(self.model)[: self._pooling_at]
-        options = {}
-        if with_layers is not None:
-            transformer = copy(transformer)  # the module around the transformer, which stays as it is
-            vars(transformer)["_modules"] = {"model": WithLayers(with_layers)}
-            options["output_hidden_states"] = True
-        features = transformer(self._tokenizer.pad(texts, self.device), **options)  # of (B, T) each
+        first: Any
+        first, *others = list(self.model)[: self._pooling_at]
+        features = self._tokenizer.pad(texts, self.device)  # of (B, T) each
+        if with_layers:  # sentence-transformers gives them if the configuration, which threads share, says so
+            names = features.keys() & (first.model_forward_params or features)
+            output = self.transformer(**{name: features[name] for name in names}, output_hidden_states=True)
+            features["token_embeddings"] = output.last_hidden_state
+            features["all_layer_embeddings"] = output.get("hidden_states")
+        else:
+            features = first(features)
         hidden = features["token_embeddings"]
         for module in others:
             features = module(features)
@@ -611,12 +610,8 @@ class Encoder(nn.Module):
             on_progress: as of :meth:`forward`.
         """
         pieces, order = [], []
-        # One layer more: what the last one gives, some models normalise. A pooling may need all of them.
-        transformer = self.transformer
-        if self._pooling_at == 1:
-            transformer = first_layers(transformer, max(layers) + 1)
         for batch in self.forward_batches(requests):
-            features, _ = self._run(batch.texts, with_layers=transformer)
+            features, _ = self._run(batch.texts, with_layers=True)
             pieces.append(self._layer_features(batch, features, layers).cpu())
             order += batch.requests
             if on_progress is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,7 +14,6 @@ from torch.nn.functional import normalize
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from idiomtune.encoder.reading import Reader, Tokens, is_truncated
 from idiomtune.errors import UserError
@@ -48,48 +45,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
                 _evaluated[model] = count - 1, was_training
             else:
                 model.train(was_training)
-
-
-class WithLayers:
-    """A transformer that returns its hidden layers in this one call."""
-
-    def __init__(self, transformer: nn.Module) -> None:
-        self._transformer = transformer
-        self.config = SimpleNamespace(output_hidden_states=True)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transformer, name)
-
-
-def first_layers(transformer: nn.Module, number: int) -> nn.Module:
-    """A transformer of its first layers; the transformer itself, unless it has all layers in one list.
-
-    The layers are shared. The transformer stays as it is, so that other threads may use it.
-    """
-    depth: int = transformer.config.num_hidden_layers  # type: ignore[union-attr, assignment]
-    lists = [
-        name
-        for name, module in transformer.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == depth
-    ]
-    if len(lists) != 1 or number >= depth:
-        return transformer
-    maybe_install_capturing_hooks(transformer)  # on all layers: later it would be on these alone
-    first = parent = _copy_module(transformer)
-    *above, last = lists[0].split(".")
-    for name in above:
-        child = _copy_module(getattr(parent, name))
-        setattr(parent, name, child)
-        parent = child
-    setattr(parent, last, getattr(parent, last)[:number])
-    return first
-
-
-def _copy_module(module: nn.Module) -> nn.Module:
-    """A module that shares what the given one has, but not the places where it has it."""
-    copied = copy(module)
-    vars(copied)["_modules"] = dict(vars(module)["_modules"])
-    return copied
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:

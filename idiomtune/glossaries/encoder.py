@@ -323,7 +323,7 @@ class GlossaryEncoder(Encoder):
         assert self.meanings is not None
         assert self.meanings.gate is not None
         gate = self.meanings.gate
-        features, hidden = self._run(batch.texts, with_layers=self.transformer)
+        features, hidden = self._run(batch.texts, with_layers=True)
         terms = gate.terms(self._layer_features(batch, features, gate.layers))  # (U, 2)
         padded = nn.functional.pad(terms, (0, self.dimension - 2))
         return torch.cat([self._rows(batch, features, hidden), padded])

@@ -248,9 +248,11 @@ def test_code_that_comes_with_a_checkpoint_is_not_run_unasked(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_pass_for_a_gate_may_end_early(name: str, paths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_layers_are_those_of_the_transformer(name: str, paths: Any) -> None:
     encoder = load(paths(name))
-    requests = [LayersRequest("a dog broke the ice", (6, 11), with_meanings=False)]
-    early = encoder.hidden_layers(requests, [0])
-    monkeypatch.setattr("idiomtune.encoder.encoder.first_layers", lambda transformer, _: transformer)
-    assert torch.equal(early, encoder.hidden_layers(requests, [0]))
+    text = "a dog broke the ice"
+    layers, offsets = hidden(encoder, text)
+    (row,) = encoder.hidden_layers([LayersRequest(text, (6, 11))], [0, 1]).view(1, 2, 3, -1)
+    for found, layer in zip(row, layers, strict=False):
+        assert_close(found[0], unit(layer.sum(0)), atol=1e-5, rtol=0)
+        assert_close(found[1], unit(of_span(layer, offsets, text, "broke")), atol=1e-5, rtol=0)

@@ -230,21 +230,6 @@ def test_a_deep_models_gate_takes_one_sentence_of_each_use_whatever_their_order(
     assert list(enough_usages(tiny, [*usages, *of_user]))[:3] == of_user
 
 
-@pytest.mark.parametrize("layers", [[0], [0, 1], [1, 2]])
-def test_the_pass_that_ends_early_gives_the_same_features(
-    layers: list[int], minilm: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests = [
-        LayersRequest(text, (4, 9), with_meanings=False)
-        for text in ("The ships broke the ice.", "The joke at dinner broke the ice of a long evening.")
-    ]
-    bare = minilm.reading(None)
-    early = bare.hidden_layers(requests, layers)
-    monkeypatch.setattr("idiomtune.encoder.encoder.first_layers", lambda transformer, _: transformer)
-    assert torch.equal(early, bare.hidden_layers(requests, layers))
-    assert bare.hidden_layers(requests, [6]).shape == (2, 3 * 384)  # a complete pass has every layer
-
-
 def test_a_gate_is_of_its_models_weights_alone() -> None:
     """Every shipped gate names the weights that it is for, and is small."""
     assert {path.stem for path in GATES.glob("*.json")} == {"minilm", "mpnet_base", "me5_small"}
