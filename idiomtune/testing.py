@@ -33,8 +33,8 @@ from idiomtune.glossaries.build import empty_encoder
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.steps import repeated_anchors
+from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
-from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import seed_everything
 from idiomtune.training.objective import build_objective
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from idiomtune.reports.frames import Group
 from idiomtune.reports.runs import find_runs, read_runs
-from idiomtune.statistics import mean_interval, permutation_p
+from idiomtune.reports.statistics import mean_interval, permutation_p
 
 
 def compared(folder: str, ours: str, theirs: str, split: str = "train_cv") -> Iterator[str]:

@@ -50,7 +50,7 @@ benchmarks glossaries hub                        scores from embeddings; what ex
 encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
 config data                                      conf/ → settings; data sets, readers of tables
 io declarations                                  files, network, processes; what a configuration can name
-errors requests expressions statistics idiomloss   the ground
+errors requests expressions idiomloss            the ground
 """
 FLOOR = {
     room: number

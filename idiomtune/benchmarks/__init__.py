@@ -89,7 +89,7 @@ class Benchmark(Protocol):
 
 def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> list[Score]:
     """The scores that a benchmark's records give; NaN where a statistic has no value."""
-    from idiomtune.statistics import statistic_of
+    from idiomtune.reports.statistics import statistic_of
 
     results: dict[str, dict[str, QueryResult]] = {}
     for result in chain.from_iterable(map(benchmark_type(benchmark).results, records)):

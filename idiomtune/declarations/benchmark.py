@@ -81,7 +81,7 @@ class QueryResult:
         cluster: what belongs together in a resample: its idiom, compound or expression; None if it is alone.
         value: the score is the mean of these, …
         pair: … or a statistic of these (predicted, gold), …
-        statistic: … by its name in :data:`idiomtune.statistics.STATISTICS`.
+        statistic: … by its name in :data:`idiomtune.reports.statistics.STATISTICS`.
         text: of the query, for people.
     """
 

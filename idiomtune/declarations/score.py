@@ -28,7 +28,7 @@ class Metric:
         title: in tables; by default the name.
         column: of the per-query records, with the value whose mean the score is; by default the name.
         statistic: if the score is not a mean: which statistic of the records' columns `predicted` and `gold`,
-            by its name in :data:`idiomtune.statistics.STATISTICS`.
+            by its name in :data:`idiomtune.reports.statistics.STATISTICS`.
     """
 
     name: str

@@ -16,7 +16,14 @@ from idiomtune.declarations.registry import benchmark_type
 from idiomtune.declarations.score import Score, Verdict
 from idiomtune.io.files import list_names
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
-from idiomtune.statistics import MIN_ITEMS, interval, mean_interval, permutation_p, resample, statistic_of
+from idiomtune.reports.statistics import (
+    MIN_ITEMS,
+    interval,
+    mean_interval,
+    permutation_p,
+    resample,
+    statistic_of,
+)
 
 UNTRAINED = "untrained"
 _TOLERANCE = 1e-6

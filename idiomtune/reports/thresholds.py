@@ -11,8 +11,8 @@ from idiomtune.errors import UserError
 from idiomtune.reports.compare import Difference, compare, unit_of
 from idiomtune.reports.frames import Group
 from idiomtune.reports.score_tables import decimals, show_interval
+from idiomtune.reports.statistics import MIN_ITEMS
 from idiomtune.reports.tables import Table
-from idiomtune.statistics import MIN_ITEMS
 
 Outcome = Literal["passes", "cannot tell", "fails"]  # in the order of severity
 

@@ -26,8 +26,8 @@ from idiomtune.reports.benchmark_report import (
     RecordsOfRun,
     worst_and_best,
 )
+from idiomtune.reports.statistics import mean_interval
 from idiomtune.reports.tables import Table
-from idiomtune.statistics import mean_interval
 
 _PER_END = 3  # idioms that gained most, and that lost most
 _OTHER = "other idiom"

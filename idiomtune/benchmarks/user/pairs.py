@@ -40,8 +40,8 @@ from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
+from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request, symmetric_query
-from idiomtune.statistics import statistic_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,6 @@ from idiomtune.encoder.forward import (
     PooledSentence,
     PooledSpan,
     _split_batches,
-    evaluation_mode,
     layer_features,
     plan_batches,
 )
@@ -98,13 +97,3 @@ def test_special_tokens_stand_around_a_text(tiny: Encoder) -> None:
     before, after = special_tokens_around(tokenizer)
     assert before == [tokenizer.cls_token_id]
     assert after == [tokenizer.sep_token_id]
-
-
-def test_the_last_that_leaves_evaluation_brings_the_mode_back(tiny: Encoder) -> None:
-    tiny.train()
-    with evaluation_mode(tiny):
-        with evaluation_mode(tiny), evaluation_mode(tiny):
-            assert not tiny.training
-        assert not tiny.training
-    assert tiny.training
-    tiny.eval()

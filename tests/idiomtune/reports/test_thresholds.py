@@ -13,8 +13,8 @@ from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.reports.frames import single_recipe
 from idiomtune.reports.runs import find_runs, read_runs
+from idiomtune.reports.statistics import statistic_of
 from idiomtune.reports.thresholds import Threshold, thresholds_of
-from idiomtune.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, table_of, write_lines
 from tests.programs import main_of
 

@@ -9,7 +9,14 @@ import pytest
 from scipy.stats import bootstrap, pearsonr, permutation_test, spearmanr
 from sklearn import metrics  # type: ignore[import-untyped]
 
-from idiomtune.statistics import STATISTICS, interval, mean_interval, permutation_p, resample, statistic_of
+from idiomtune.reports.statistics import (
+    STATISTICS,
+    interval,
+    mean_interval,
+    permutation_p,
+    resample,
+    statistic_of,
+)
 
 OF_PAIRS = [name for name in STATISTICS if name not in ("mean", "macro_f1")]  # the latter is of labels
 OF_OTHERS: dict[str, Any] = {  # of predicted, gold
