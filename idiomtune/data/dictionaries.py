@@ -381,8 +381,5 @@ def read_forms(record: UserRecord) -> tuple[str, ...]:
 
 def read_literal(record: UserRecord) -> bool | str | None:
     """What a row of a glossary says of literal use: yes, no, the literal meaning, or nothing."""
-    if not record.has("literal"):
-        return None
-    value = record.cell("literal")
-    text = str(value) if isinstance(value, bool) else record.name("literal")
-    return _YES_OR_NO.get(text.strip().lower(), " ".join(text.split()))
+    text = record.optional_name("literal")
+    return None if text is None else _YES_OR_NO.get(text.strip().lower(), " ".join(text.split()))

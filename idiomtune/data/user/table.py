@@ -28,7 +28,7 @@ Span = tuple[int, int]
 
 _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
 _NAMING = ("id", "expression")  # roles that name a row in messages
-_LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
+_LABELS = ("group", "meaning", "label", "usage", "literal")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _SPAN_END = "\ue000"  # of private use: where a span begins and ends while markup is removed
