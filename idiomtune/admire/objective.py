@@ -193,6 +193,8 @@ class PublishedObjective(AdmireObjective):
     as one pass over the sentences and one over the items. With `first`, all `sense_encoder.epochs` passes
     over the sentences come before the first item; with `beside`, the ranking steps of an epoch are spread
     evenly among its sense steps. Anchors are the sentences, then the items.
+
+    >>> assert PublishedObjective.repeats_anchors  # an epoch's steps may be of two passes
     """
 
     repeats_anchors = True
