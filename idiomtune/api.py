@@ -252,8 +252,9 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     from idiomtune.reports.page import PAGE
 
     values = {"runs": [_existing(run, "runs") for run in runs], **options}
-    if values.get("against") not in (None, "baseline"):
-        values["against"] = _existing(values["against"], "against")
+    against = values.get("against")
+    if against is not None and not (isinstance(against, str) and against == "baseline"):
+        values["against"] = _existing(against, "against")
     folder, outcome = run_program("report", (), _in_memory(values))
     return Page(folder / PAGE, outcome)
 

@@ -37,7 +37,7 @@ from idiomtune.encoder.idiom_tokens import saved_idiom_tokens
 from idiomtune.encoder.reading import prompts_of, special_tokens_around
 from idiomtune.encoder.saved_expressions import CONFIG, SAVED_WITH, remove_rules
 from idiomtune.encoder.static import StaticTokens, with_token_table
-from idiomtune.errors import UserError
+from idiomtune.errors import ArgumentTypeError, UserError
 from idiomtune.io.files import (
     is_file,
     is_folder,
@@ -122,7 +122,7 @@ def load_settings(path: str | os.PathLike[str], options: Mapping[str, Any]) -> M
     if others := options.keys() - set(names):
         name = min(others)
         near = "".join(f"; is it {other}?" for other in nearest(name, names))
-        raise UserError(f"there is no such argument{near}", option=name)
+        raise ArgumentTypeError(f"there is no such argument{near}", option=name)
     text = path_text(path, "path")
     values = {name: value.tolist() if hasattr(value, "dtype") else value for name, value in options.items()}
     return model_settings(text if isinstance(path, str) else Path(text), values)

@@ -2,12 +2,11 @@
 
 import logging
 import logging.config
-from pathlib import Path
 
 import pytest
-import yaml
 
 from idiomtune.io.files import has_lone_surrogate, one_line, printable, text_lines
+from idiomtune.io.terminal import log_to_stderr
 
 
 def test_printable() -> None:
@@ -40,15 +39,14 @@ def test_lines_end_at_a_line_feed_alone() -> None:
     assert not has_lone_surrogate("a\U0001f41d")
 
 
-@pytest.mark.parametrize("name", ["console", "follower"])
-def test_log_lines_are_harmless(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(__file__).resolve().parents[3] / "conf" / "hydra" / "job_logging"
-    files = [(folder / f"{part}.yaml").read_text(encoding="utf-8") for part in ("console", name)]
-    config, own = (yaml.safe_load(text.replace("${oc.env:RANK,0}", "0")) for text in files)
-    formatters = {"simple": config["formatters"]["simple"] | own["formatters"]["simple"]}
-    handlers = {"console": config["handlers"]["console"]}
-    loggers = {"idioms_of_a_test": {"handlers": ["console"], "propagate": False}}
-    parts = {"formatters": formatters, "handlers": handlers, "loggers": loggers}
-    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **parts})
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_log_lines_are_harmless(
+    rank: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    log_to_stderr()
     logging.getLogger("idioms_of_a_test").error("the idiom %s", "\x1b[2J\u202ea\nb")
-    assert capsys.readouterr().err.endswith("the idiom \\x1b[2J\\u202ea\nb\n")
+    message = capsys.readouterr().err
+    assert message.endswith("the idiom \\x1b[2J\\u202ea\nb\n")
+    assert ("process 1: " in message) == (rank == "1")

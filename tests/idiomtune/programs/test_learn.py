@@ -567,10 +567,10 @@ def test_the_recipe_of_weights(knot: Path) -> None:
     requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
     trainer = recipe._trainer(check(LearnSettings, config), requests)
     assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("linear", 0.1, 1.0)
-    assert (trainer.learning_rate, trainer.weight_decay, trainer.max_epochs) == (4e-4, 0.0, 4)
+    assert (trainer.learning_rate, trainer.weight_decay, trainer.max_epochs) == (4e-4, 0.0, 6)
     assert (trainer.batch_size, trainer.accumulation) == (42, 1)  # 63 of the 1,800 embeddings
     few = recipe._trainer(check(LearnSettings, config), requests[:120])  # 2 steps an epoch
-    assert (few.max_epochs, few.batch_size) == (50, 60)
+    assert (few.max_epochs, few.batch_size) == (75, 60)
 
 
 def test_other_texts_stay_by_the_projects_sentences_where_the_corpus_has_none(
