@@ -75,8 +75,8 @@ def test_the_baseline_reads_a_glossary_by_a_gate_as_an_evaluation_does(
     monkeypatch.setattr("idiomtune.glossaries.choose.fitted_gate", lambda *_: gate)
     texts = [(f"{n} ships pulled the plug", n % 2 == 0) for n in range(4)]
     usages = [Usage(str(n), "pull the plug", text, (8, 23), used) for n, (text, used) in enumerate(texts)]
-    for module in ("check", "outcome", "evaluate"):
-        monkeypatch.setattr(f"idiomtune.programs.{module}.labelled_usages", lambda *_, **__: usages)
+    for module in ("training.prepare", "training.finish", "programs.evaluate"):
+        monkeypatch.setattr(f"idiomtune.{module}.labelled_usages", lambda *_, **__: usages)
     root = f"data.root={SAMPLE_ROOT / 'idiolink'}"
     glossary = [root, "model.glossary=sample", "model.glossary_gate=true"]
     train(tmp_path / "run", [*options, *glossary, "data=public", "trainer.max_steps=1"])
