@@ -41,7 +41,7 @@ def test_the_page_names_all_models_of_the_papers() -> None:
     """IdioLink's write queries without an instruction as its code does: all bare, but for two."""
     others = {"nomic_v2_moe": "search_document: ", "gritlm_7b": "<|embed|>\n"}
     assert list(ROWS) == NAMES
-    for name, (_, path, _, licence, _, _, own_code, papers) in ROWS.items():
+    for name, (_, path, _, licence, own_code, papers) in ROWS.items():
         values = model_values(name)
         about = values["about"] or {}
         assert path.strip("`") == values["path"]
