@@ -75,7 +75,7 @@ class Recipe:
 
     def overrides(self) -> list[str]:
         """Of our configuration: data, model, benchmark and what is scored."""
-        data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.root='{self.data}'"]
+        data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.idiolink='{self.data}'"]
         model = [] if self.model is None else ["model=pretrained", f"model.path='{self.model}'"]
         fold = ["+protocol=cross_validation", f"data.fold={self.fold}"]
         split = ["benchmark.idiolink.split=[val+train]"] if self.fold is None else fold

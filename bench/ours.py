@@ -11,14 +11,14 @@ from bench.measure import Measured, Steps, Time
 from bench.workload import Workload, without_dropout
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite
-from idiomtune.declarations.registry import score_declaration
-from idiomtune.declarations.score import read_scores
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.glossaries.build import build_encoder
+from idiomtune.plugins.registry import score_declaration
+from idiomtune.plugins.score import read_scores
+from idiomtune.training.forgetting import Remedies
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
-from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training
 
@@ -65,7 +65,7 @@ def run(workload: Workload) -> Measured:
         run_folder.start({}, experiment="bench")
         context = RunContext(run_folder, placement, accelerator, processes)
         objective = build_objective(settings)
-        parts = settings.trainer, TrainedModel(encoder), objective, suite, settings.seed
+        parts = settings.trainer, Remedies(encoder), objective, suite, settings.seed
         train_loop(Training(context, *parts, score_every=settings.eval.every))
         losses = [line["loss"] for line in run_folder.metrics() if "loss" in line]
     return Measured(steps.times, losses)

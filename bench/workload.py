@@ -71,7 +71,7 @@ class Workload:
     def settings(self) -> TrainSettings:
         """Our configuration of it: `idiolink_released`, scored once, after the last step."""
         model = [] if self.model is None else ["model=pretrained", f"model.path='{self.model}'"]
-        data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.root='{self.data}'"]
+        data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.idiolink='{self.data}'"]
         modes = f"benchmark.idiolink.query_modes=[{','.join(MODES)}]"
         options = (
             *("+experiment=idiolink_released", *data, "objective.loss.in_batch=all"),

@@ -202,7 +202,7 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
 
     Args:
         expressions: a path, expression → meaning, or expressions.
-        output: the folder, which `data={"root": …}` takes. A second call goes on with it.
+        output: the folder, which `data={"idiolink": …}` takes. A second call goes on with it.
         model: a language model's name at the endpoint.
         options: `endpoint`, `query_model`, `judge_model`, and all others of the command.
 
@@ -395,8 +395,8 @@ class Scores(_Shown, Mapping[str, float]):
             isinstance(key, str) and isinstance(value, Real) for key, value in values.items()
         ):
             raise UserError(f"must be score → value, got {describe_type(values)}", option="values")
-        from idiomtune.declarations.registry import score_declaration
-        from idiomtune.declarations.score import ScoreTable, read_scores
+        from idiomtune.plugins.registry import score_declaration
+        from idiomtune.plugins.score import ScoreTable, read_scores
 
         self._values = (
             values if isinstance(values, ScoreTable) else score_declaration(read_scores(values, ()))
@@ -652,8 +652,8 @@ def _declare(options: Mapping[str, Any]) -> Options:
     """The options, an objective and benchmarks that are given as objects among them as their values."""
     from idiomtune.config.compose import merge_options
     from idiomtune.config.words import split_choices
-    from idiomtune.declarations.benchmark import BenchmarkOptions
-    from idiomtune.declarations.objective import ObjectiveOptions
+    from idiomtune.plugins.benchmark import BenchmarkOptions
+    from idiomtune.plugins.objective import ObjectiveOptions
 
     words, values, own = list[str](), dict(options), list[Any]()
     if isinstance(objective := values.get("objective"), ObjectiveOptions):
@@ -714,7 +714,7 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 def _in_files(option: str, value: Any) -> Any:
     """The value of an option, with data in memory written to files."""
     from idiomtune.config.words import PATHS
-    from idiomtune.declarations.registry import is_data_path
+    from idiomtune.plugins.registry import is_data_path
 
     if value is None:
         return None

@@ -48,8 +48,6 @@ from idiomtune.config.words import (
     split_choices,
     split_flags,
 )
-from idiomtune.declarations.models import CONF
-from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
@@ -57,6 +55,8 @@ from idiomtune.io.records import refuse_recorded_code
 from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.io.version import __version__
+from idiomtune.plugins.models import CONF
+from idiomtune.plugins.options import ConfigSection
 from idiomtune.training.resume import find_run
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.start import new_sweep_folder, run_of
@@ -83,11 +83,13 @@ class Program:
     purpose: str
     config: str
     subject: str
-    settings: type[Section]
+    settings: type[ConfigSection]
     function: str
 
 
-def _tool(purpose: str, name: str, subject: str, settings: type[Section], function: str = "") -> Program:
+def _tool(
+    purpose: str, name: str, subject: str, settings: type[ConfigSection], function: str = ""
+) -> Program:
     function = function or f"idiomtune.programs.{name}:{name}"
     return Program(purpose, f"tools/{name}", subject, settings, function)
 
@@ -202,7 +204,7 @@ def configuration(name: str, words: Sequence[str] = (), values: Mapping[str, Any
     return composed
 
 
-def settings_of(kind: type[Section], options: dict[str, Any]) -> Any:
+def settings_of(kind: type[ConfigSection], options: dict[str, Any]) -> Any:
     """The checked settings; slow imports (torch) follow the check.
 
     Tables that an earlier program of this process has read are read again: they may have changed since.

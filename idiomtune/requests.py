@@ -10,7 +10,7 @@ Pooling = Literal["sentence", "span"]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EmbeddingRequest:
     """One embedding to compute. Objectives and benchmarks make it; it says nothing of a model.
 
     Attributes:
@@ -22,7 +22,7 @@ class Request:
             `sentence`: the checkpoint's pooling over the whole input.
             `span`: the mean of the last layer's tokens that overlap the span (late chunking).
         with_meanings: False: a model with a glossary reads this text without meanings.
-        view: requests with equal text and view share a forward pass, and so its dropout.
+        dropout_pass: requests with equal text and number share a forward pass, and so its dropout.
     """
 
     text: str
@@ -31,11 +31,11 @@ class Request:
     instruction: str | None = None
     pooling: Pooling = "sentence"
     with_meanings: bool = True
-    view: int = field(default=0, compare=False)
+    dropout_pass: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class LayersRequest(Request):
+class LayersRequest(EmbeddingRequest):
     """A span whose hidden layers are asked for, in place of an embedding.
 
     See :meth:`idiomtune.encoder.encoder.Encoder.hidden_layers`.
@@ -43,7 +43,7 @@ class LayersRequest(Request):
 
 
 @dataclass(frozen=True)
-class Usage:
+class LabelledUse:
     """A sentence with an expression, labelled idiomatic or literal.
 
     Attributes:
@@ -59,13 +59,15 @@ class Usage:
     is_idiomatic: bool
 
 
-def symmetric_query(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
+def symmetric_query(
+    text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence"
+) -> EmbeddingRequest:
     """A text of a symmetric task (all texts play one part, such as pairs of sentences): a query.
 
     Models with prompts are trained so (E5: `query: ` on both sides). The benchmark `epsilon` follows its
     paper's protocol instead, which has no prompt.
     """
-    return Request(text, span, role="query", pooling=pooling)
+    return EmbeddingRequest(text, span, role="query", pooling=pooling)
 
 
 def find_span(text: str, span: str) -> tuple[int, int] | None:

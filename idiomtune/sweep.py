@@ -19,12 +19,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from idiomtune.cli import TRACEBACKS, print_error, report_error, train
 from idiomtune.config.compose import fill, hydra_message
-from idiomtune.declarations.models import CONF
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers, rank_of_launch
 from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import log_to_stderr
+from idiomtune.plugins.models import CONF
 from idiomtune.training.run_folder import remove_if_empty
 from idiomtune.training.start import run_of_job
 

@@ -25,16 +25,16 @@ from torch import Tensor
 from idiomtune.api import evaluation_options, run_alone, training_options
 from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of
 from idiomtune.cli import read_settings
-from idiomtune.declarations.benchmark import BenchmarkOptions
-from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.registry import benchmark_type, score_declaration
-from idiomtune.declarations.score import ScoreTable
 from idiomtune.glossaries.build import empty_encoder
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
-from idiomtune.objectives.steps import repeated_anchors
+from idiomtune.objectives.batching import repeated_anchors
+from idiomtune.plugins.benchmark import BenchmarkOptions
+from idiomtune.plugins.objective import ObjectiveOptions
+from idiomtune.plugins.registry import benchmark_type, score_declaration
+from idiomtune.plugins.score import ScoreTable
 from idiomtune.reports.statistics import statistic_of
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import seed_everything
 from idiomtune.training.objective import build_objective
 
@@ -122,14 +122,14 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
     return names
 
 
-def _rows(requests: Sequence[Request], model: int = 0, width: int = _WIDTH) -> Tensor:
+def _rows(requests: Sequence[EmbeddingRequest], model: int = 0, width: int = _WIDTH) -> Tensor:
     """(R, D) of a random model: each is a function of its request and of the model's number."""
     seeds = [zlib.crc32(f"{model} {request!r}".encode()) for request in requests]
     rows = [np.random.default_rng(seed).standard_normal(width) for seed in seeds]
     return torch.tensor(np.array(rows).reshape(-1, width)).float()
 
 
-def _is_wrong(request: Request) -> bool:
+def _is_wrong(request: EmbeddingRequest) -> bool:
     """Whether it has no text, or a span that is not in it, or lacks the span that it needs."""
     start, end = request.span or (0, len(request.text))
     is_inside = 0 <= start < end <= len(request.text) and request.text[start:end].strip()
@@ -151,12 +151,12 @@ class _ObjectiveChecks:
         self._anchors = [*steps[:-1][:: -(-len(steps) // 6)], steps[-1]]  # six of an epoch, and the last
         self._batches = [objective.batch(0, anchors) for anchors in self._anchors]
         self._single = [objective.batch(0, anchors[:1]) for anchors in self._anchors]
-        self._trained = {n: p for n, p in objective.modules.named_parameters() if p.requires_grad}
+        self._trained = {n: p for n, p in objective.head.named_parameters() if p.requires_grad}
         self._size = max(abs(self._loss(batch).loss.item()) for batch in self._batches)  # which has no unit
 
     def _new(self, seed: int) -> Objective:
         objective = self._build(seed)
-        objective.modules.eval()
+        objective.head.eval()
         return objective
 
     def _rows(self, batch: Batch) -> Tensor:
@@ -180,7 +180,7 @@ class _ObjectiveChecks:
     def steps(self) -> object:
         """A step has an empty part, or other anchors, if it is cut into three, epochs have unequal numbers of
         steps, or an anchor comes twice: draw a permutation (or set repeats_anchors = True), and cut its
-        steps as idiomtune.objectives.steps.in_shards does."""
+        steps as idiomtune.objectives.batching.split_micro_steps does."""
         whole, parts, later = (self._objective.epoch_steps(*drawn) for drawn in ((0, 1), (0, 3), (1, 1)))
         anchors, of_parts = ([sorted(chain(*step)) for step in steps] for steps in (whole, parts))
         is_whole = anchors == of_parts and all(map(all, parts)) and len(whole) == len(later)
@@ -198,7 +198,7 @@ class _ObjectiveChecks:
         for past, epochs in enumerate(((0, 1), (1, 0))):
             set_seed(past)  # other random numbers were drawn before
             objective = self._new(1)
-            objective.modules.load_state_dict(load(save(self._objective.modules.state_dict())))
+            objective.head.load_state_dict(load(save(self._objective.head.state_dict())))
             for epoch in epochs:
                 steps = objective.epoch_steps(epoch, 1)
                 batch = objective.batch(epoch, steps[0][0])
@@ -272,7 +272,7 @@ class _BenchmarkChecks:
 
     def untouched(self) -> object:
         """Embeddings are changed in place, and other benchmarks share them: change a copy."""
-        rows_of: dict[tuple[Request, ...], Tensor] = {}
+        rows_of: dict[tuple[EmbeddingRequest, ...], Tensor] = {}
         self._scores(lambda requests: rows_of.setdefault(tuple(requests), _rows(requests)))
         return not all(torch.equal(_rows(requests), rows) for requests, rows in rows_of.items())
 

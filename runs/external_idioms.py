@@ -34,7 +34,7 @@ from idiomtune.data.sources import DataFiles, GitHubData, dataset_folder
 from idiomtune.expressions import is_among, plain_expression
 from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.io.terminal import log_to_stderr
-from idiomtune.requests import Usage
+from idiomtune.requests import LabelledUse
 
 Row = dict[str, Any]
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)
@@ -74,7 +74,7 @@ def detokenised(tokens: list[str], first: int, last: int) -> tuple[str, int, int
     return text, start, end
 
 
-def of_usages(usages: list[Usage]) -> Iterator[Row]:
+def of_usages(usages: list[LabelledUse]) -> Iterator[Row]:
     """Rows of labelled sentences."""
     for usage in usages:
         if usage.span is not None:

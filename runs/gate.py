@@ -18,12 +18,12 @@ from scipy.stats import rankdata
 
 from idiomtune import Encoder
 from idiomtune.data.usages import labelled_usages
-from idiomtune.declarations.models import model_names
 from idiomtune.encoder.facts import weights_digest
 from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.glossaries.usage_gate import GATES, fit_usage_gate, gate_examples, mean_embedding
 from idiomtune.io.files import write_text
 from idiomtune.io.terminal import log_to_stderr
+from idiomtune.plugins.models import model_names
 
 _FOLDS = 5
 

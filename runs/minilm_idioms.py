@@ -34,7 +34,7 @@ def main(folder: str = "checkpoints/minilm_idioms") -> None:
     ]
     it.train(
         *("idiolink_glossary", "data=idioms", "benchmark=[idiolink]", "benchmark.idiolink.split=[val]"),
-        *(f"trainer.monitor=[{','.join(scores)}]", "eval.every=end", "retain.distillation=1"),
+        *(f"trainer.monitor=[{','.join(scores)}]", "eval.every=end", "forgetting.distillation=1"),
         run_dir=teacher,
     )
     train = load_split(idioms_folder(), "train")

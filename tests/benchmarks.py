@@ -11,8 +11,8 @@ from torch import Tensor
 
 from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from idiomtune.data.idiolink import Split
-from idiomtune.declarations.registry import benchmark_types
-from idiomtune.requests import Request
+from idiomtune.plugins.registry import benchmark_types
+from idiomtune.requests import EmbeddingRequest
 from tests.programs import ROOT
 
 
@@ -35,7 +35,7 @@ def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Any:
     table = torch.as_tensor(rows)
     given = 0
 
-    def embed(requests: Sequence[Request]) -> Tensor:
+    def embed(requests: Sequence[EmbeddingRequest]) -> Tensor:
         nonlocal given
         given += len(requests)
         return table[given - len(requests) : given]
@@ -52,7 +52,7 @@ def with_cosines(cosines: Sequence[float]) -> Tensor:
 def by_text(vectors: Mapping[str, Any]) -> Any:
     """Embeddings: each text's vector."""
 
-    def embed(requests: Sequence[Request]) -> Tensor:
+    def embed(requests: Sequence[EmbeddingRequest]) -> Tensor:
         if not requests:
             return torch.empty(0, len(next(iter(vectors.values()))))
         return torch.stack([torch.as_tensor(vectors[request.text]) for request in requests])

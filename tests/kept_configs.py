@@ -13,7 +13,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from omegaconf import DictConfig, OmegaConf
 
-from idiomtune.declarations.models import CONF
+from idiomtune.plugins.models import CONF
 
 # Each call gets a copy of its own: from a pickle, in a quarter of a deep copy's time.
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from idiomtune.declarations.registry import benchmark_type, score_declaration
-from idiomtune.declarations.score import Score, ScoreTable, score_card
+from idiomtune.plugins.registry import benchmark_type, score_declaration
+from idiomtune.plugins.score import Score, ScoreTable, score_card
 
 SCORES = {
     "idiolink/val/sentence/r_precision": 0.5,

@@ -26,7 +26,7 @@ from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.objectives.triplets import TripletObjective
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
 from idiomtune.training.optimizer import parameter_groups
@@ -67,7 +67,7 @@ def gradients(
         sharding = replace(processes.sharding, offload=offloaded)
         shard(encoder, encoder.transformer, sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
-    parameter_groups(encoder, objective.modules, settings.trainer)
+    parameter_groups(encoder, objective.head, settings.trainer)
     for file, caching in ((output, False), (cached, True)):
         if file is not None:
             embed = TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
@@ -83,7 +83,7 @@ def _gradients(
     embed: TrainableEmbedder,
     processes: Processes,
 ) -> dict[str, torch.Tensor]:
-    named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
+    named = {**dict(encoder.named_parameters()), **dict(objective.head.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
     steps = objective.epoch_steps(0, 2)[: settings.trainer.max_steps]
     last = -1 if isinstance(objective, ContrastiveObjective | TripletObjective) else -2
@@ -96,7 +96,7 @@ def _gradients(
             embedded.backward(result.loss / len(shards))
             log.add(result)
         processes.sum_gradients(encoder.parameters())
-        processes.sum_gradients(objective.modules.parameters(), divide=True)
+        processes.sum_gradients(objective.head.parameters(), divide=True)
         for name, p in named.items():
             if p.grad is not None:
                 kept[f"{step}.{name}"] = (
@@ -119,7 +119,7 @@ def families(folders: list[str]) -> None:
     os.environ |= FSDP
     accelerator, processes = start_processes(choose_device("cpu", "fp32"))
     assert processes.sharding is not None
-    requests = [Request(sentence) for sentence in CORPUS]
+    requests = [EmbeddingRequest(sentence) for sentence in CORPUS]
     for folder in folders:
         found = []
         for is_sharded in (False, True):

@@ -35,7 +35,7 @@ from idiomtune.config.compose import to_dict
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.words import config_names, overrides_of, split_flags
 from idiomtune.data.idiolink import Document
-from idiomtune.declarations.models import CONF
+from idiomtune.plugins.models import CONF
 from idiomtune.training.resume import find_run, saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.own_data import write
@@ -126,7 +126,7 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def check_program(program: str, arguments: list[str]) -> None:
     """As the program would, up to where it starts to work."""
-    if f"{program} {arguments[:1]}" in PROGRAMS:
+    if arguments and f"{program} {arguments[0]}" in PROGRAMS:
         program, arguments = f"{program} {arguments[0]}", arguments[1:]
     if not arguments:  # a mention
         return

@@ -70,7 +70,7 @@ class Near(extend.BaseObjective):
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> extend.Batch:  # noqa: ARG002
         texts = [f"{word} {anchor}" for word in ("cat", "dog") for anchor in anchors]
-        return extend.Batch([extend.Request(text) for text in texts], [*map(str, anchors)], None)
+        return extend.Batch([extend.EmbeddingRequest(text) for text in texts], [*map(str, anchors)], None)
 
     def loss(self, embeddings: torch.Tensor, batch: extend.Batch) -> extend.ObjectiveLoss:  # noqa: ARG002
         first, second = embeddings.chunk(2)

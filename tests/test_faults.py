@@ -19,7 +19,7 @@ from idiomtune import Encoder, cli
 from idiomtune.config.words import overrides_of
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
-from idiomtune.io.runs import checkpoints, verify
+from idiomtune.io.run_files import checkpoints, verify
 from tests.faults import ERRORS, NO_FAULT, Fault, Outcome, started
 from tests.tiny_runs import assert_same_run, files_of, train
 

@@ -12,7 +12,7 @@ from idiomtune.config.compose import compose_config
 CASES = [
     *(("train", "seed=1"), ("train", "trainer.batch_size=8", "+sweep=idiolink_ft")),
     ("train", "+experiment=mixture", "+objective.parts={a: {experiment: idiolink_ft}, b: {weight: 2.0}}"),
-    ("train", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~retain.lora.dropout"),
+    ("train", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~forgetting.lora.dropout"),
     ("evaluate", "benchmark=[own_retrieval,own_sts]", "split=test"),
 ]
 

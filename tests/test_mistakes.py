@@ -50,8 +50,16 @@ REFUSED = [
     ("pairs", "trainer.matryoshka=[512]", "trainer.matryoshka|512|32"),
     ("pairs", "eval.dimensions=[999]", "eval.dimensions|999"),
     ("pairs", "model.max_length=999", "model.max_length=999|64 positions"),
-    ("pairs", "retain.lora.rank=4 retain.lora.target_modules=[zzz]", "lora.target_modules|'zzz'|query"),
-    ("pairs", "retain.lora.rank=4 retain.lora.target_modules=[LayerNorm]", "lora.target_modules|LayerNorm"),
+    (
+        "pairs",
+        "forgetting.lora.rank=4 forgetting.lora.target_modules=[zzz]",
+        "lora.target_modules|'zzz'|query",
+    ),
+    (
+        "pairs",
+        "forgetting.lora.rank=4 forgetting.lora.target_modules=[LayerNorm]",
+        "lora.target_modules|LayerNorm",
+    ),
     ("pairs", "model.glossary={words}", "words.csv|row 3|14"),
     ("pairs", f"model.idiom_tokens=['{PLACEHOLDERS.replace(' ', '-')}']", "model.idiom_tokens|14"),
     # The data
@@ -73,7 +81,7 @@ REFUSED = [
     ("one_text", "", "one_text.csv|one text"),
     # What is not there
     ("", f"{IDIOLINK} precision=fp16", "precision=fp16"),
-    ("", "+experiment=idiolink_ft data.root=missing", "data.root"),
+    ("", "+experiment=idiolink_ft data.idiolink=missing", "data.idiolink"),
     ("", f"{IDIOLINK} split=tset trainer.monitor=idiolink/tset/sentence/ndcg@10", "tset|test, train, val"),
     # Nothing to learn from
     ("pairs", "trainer.batch_size=1", "trainer.batch_size"),
@@ -277,7 +285,7 @@ def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(nam
 def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> None:
     path = write(here / "idioms.txt", f"home run\n{PLACEHOLDERS}\n")
     refused(lambda: read_expressions(path), "idioms.txt, line 2")
-    saved = {"format": 3, "form": "beside", "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
+    saved = {"format": 3, "form": "append", "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
         saved_meanings(saved, 0)
 

@@ -102,9 +102,9 @@ SEARCH = f"-m {OWN} hydra/sweeper=optuna hydra.sweeper.n_trials=1 trainer.learni
 FINISHED = '{"status": "finished", "experiment": "own"}'
 SECRET = "hf_" + "aB3" * 12
 LEAVES = """
-from idiomtune.declarations.benchmark import BenchmarkOptions
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Score
+from idiomtune.plugins.benchmark import BenchmarkOptions
+from idiomtune.plugins.registry import benchmark
+from idiomtune.plugins.score import Score
 
 @benchmark(__name__)
 class Options(BenchmarkOptions):

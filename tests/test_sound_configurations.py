@@ -32,7 +32,7 @@ LEARNS = [
     ("scored", ""),
     ("labelled", ""),
     ("grouped", "data.columns={label:label}"),
-    ("pairs", "retain.lora.rank=4 trainer.learning_rate=1e-3"),
+    ("pairs", "forgetting.lora.rank=4 trainer.learning_rate=1e-3"),
 ]
 SOUND = [
     *LEARNS,
@@ -62,7 +62,7 @@ SOUND = [
     ("near.jsonl", f"{FAR} data.val={{partly_far}}"),
     # Options
     ("pairs", "trainer.matryoshka=[16]"),
-    ("pairs", "retain.interpolation=0.5"),
+    ("pairs", "forgetting.weight_interpolation=0.5"),
     ("pairs", f"{INFONCE}.hard_weight=0"),
     ("pairs", f"{INFONCE}.denominator=negatives {INFONCE}.temperature=1"),
     ("pairs", "trainer.accumulation=4 trainer.batch_size=16"),
@@ -74,7 +74,7 @@ SOUND = [
     ("pairs", "model.path=nobody/nothing model.pooling=zzz"),  # nothing is known of it
     ("labelled", f"{TRIPLET}.triplets=hard"),
     ("labelled", f"{TRIPLET}.triplets=easy {TRIPLET}.margin=0.5 {TRIPLET}.mining_margin=0.1"),
-    ("spans", "retain.distillation=0.5 objective.document_mode=sentence"),
+    ("spans", "forgetting.distillation=0.5 objective.document_mode=sentence"),
     # Mixtures, and what comes along
     ("", f"{MIXTURE} +objective.parts.rated.data.train={{scored}}"),
     ("", f"{MIXTURE} +objective.parts.faq.proportion=1e-300"),  # of one part it does not matter

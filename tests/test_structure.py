@@ -49,7 +49,7 @@ training admire explorer extend integrations writing   the loop, runs, searches;
 benchmarks glossaries hub                        scores from embeddings; what expressions mean; publishing
 encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
 config data                                      conf/ → settings; data sets, readers of tables
-io declarations                                  files, network, processes; what a configuration can name
+io plugins                                       files, network, processes; what a configuration can name
 errors requests expressions idiomloss            the ground
 """
 FLOOR = {

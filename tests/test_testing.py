@@ -21,8 +21,8 @@ from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.objectives import Batch, ObjectiveLoss
-from idiomtune.objectives.steps import in_shards, shuffled_steps
-from idiomtune.requests import Request
+from idiomtune.objectives.batching import shuffled_steps, split_micro_steps
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.testing import check_benchmark, check_objective
 from tests.own_data import STS, write, write_beir
 from tests.programs import ROOT
@@ -79,23 +79,25 @@ def test_the_example(paraphrases: Any) -> None:
 class Sound:
     """Sentence i and what it means, among the meanings of the batch."""
 
-    unmarked_requests: Sequence[Request] = ()
+    plain_requests: Sequence[EmbeddingRequest] = ()
     idiom_sentences: Sequence[tuple[str, str]] = ()
     files: Sequence[Path] = ()
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.modules = seed, nn.Module()
+        self.seed, self.head = seed, nn.Module()
 
     def describe(self) -> str:
         return "14 sentences"
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         rng = np.random.default_rng([self.seed, epoch])
-        return in_shards(shuffled_steps(range(14), 4, rng), shards)
+        return split_micro_steps(shuffled_steps(range(14), 4, rng), shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         names = [str(anchor) for anchor in anchors]
-        return Batch([Request(f"{what} {n}") for what in ("sentence", "meaning") for n in names], names, None)
+        return Batch(
+            [EmbeddingRequest(f"{what} {n}") for what in ("sentence", "meaning") for n in names], names, None
+        )
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         sentences, meanings = self.sides(embeddings)
@@ -127,7 +129,7 @@ class Shifted(Sound):
 class Unseeded(Sound):
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:  # noqa: ARG002
         order = np.random.permutation(14).tolist()
-        return in_shards([order[:4], order[4:8], order[8:12], order[12:]], shards)
+        return split_micro_steps([order[:4], order[4:8], order[8:12], order[12:]], shards)
 
 
 class Remembering(Sound):
@@ -160,11 +162,11 @@ class Shared(Sound):
     """One tensor under two names, which a checkpoint cannot hold."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.modules = seed, nn.ModuleDict({"a": nn.LayerNorm(32), "b": nn.LayerNorm(32)})
-        self.modules["b"].weight = self.modules["a"].weight
+        self.seed, self.head = seed, nn.ModuleDict({"a": nn.LayerNorm(32), "b": nn.LayerNorm(32)})
+        self.head["b"].weight = self.head["a"].weight
 
     def sides(self, embeddings: Tensor) -> tuple[Tensor, ...]:
-        layers: Any = self.modules
+        layers: Any = self.head
         rows: Tensor = layers["b"](layers["a"](embeddings))
         return rows.chunk(2)
 
@@ -229,7 +231,7 @@ class Search:
     without_gold: Sequence[str] = ()
 
     def score(self, embed: Embed) -> Result:
-        asked = [Request(f"{what} {n}") for what in ("query", "document") for n in range(20)]
+        asked = [EmbeddingRequest(f"{what} {n}") for what in ("query", "document") for n in range(20)]
         queries, documents = self.normalized(embed(asked)).double().chunk(2)
         right = self.is_right(queries @ documents.T)
         records = [{"id": f"{n}", "accuracy": float(r)} for n, r in enumerate(right)]

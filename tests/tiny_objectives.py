@@ -8,10 +8,10 @@ from typing import Any
 from idiomtune.data.idiolink import Document, Split, TrainingTuple
 from idiomtune.data.semeval2022 import SentenceGroup
 from idiomtune.data.user.load import UserSplits
-from idiomtune.declarations.registry import objective_types
 from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.triplets import AdaptiveTripletObjective
 from idiomtune.objectives.user_data import UserContrastiveObjective
+from idiomtune.plugins.registry import objective_types
 from tests.tiny_runs import composed
 
 _SECTIONS = {

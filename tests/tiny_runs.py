@@ -21,7 +21,7 @@ from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.data.user.load import forget_user_data
 from idiomtune.errors import Interrupted
-from idiomtune.io.runs import checkpoints
+from idiomtune.io.run_files import checkpoints
 from idiomtune.programs.train import train as run
 from idiomtune.training import step
 from idiomtune.training.checkpoint import read_state
@@ -34,8 +34,8 @@ KEY = "idiolink/val/sentence/ndcg@10"
 DRAWN = [
     *(
         "+experiment=idiolink_ft",
-        "objective.tuples=drawn",
-        "objective.pairs_every=0",
+        "objective.candidates=sampled",
+        "objective.single_positive_every=0",
         "objective.redraw=true",
     ),
     *("objective.idioms_per_batch=null", "objective.query_mode=sentence", "objective.query_weights=null"),

@@ -19,13 +19,13 @@ from idiomtune.extend import (
     DataMissingError,
     DatasetType,
     Embed,
+    EmbeddingRequest,
     FilledCell,
     Metric,
     ObjectiveLoss,
     ObjectiveOptions,
     ObjectiveType,
     OptionsWithSplit,
-    Request,
     Result,
     Score,
     TableRow,
@@ -48,8 +48,8 @@ class Row(TableRow):
     literal: FilledCell
 
     @property
-    def requests(self) -> list[Request]:
-        return [Request(text) for text in (self.sentence, self.meaning, self.literal)]
+    def requests(self) -> list[EmbeddingRequest]:
+        return [EmbeddingRequest(text) for text in (self.sentence, self.meaning, self.literal)]
 
 
 def read_rows(settings: Any, split: str) -> tuple[Path, list[Row]]:
@@ -112,7 +112,7 @@ class ParaphraseObjective(BaseObjective):
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
             files=[path],
-            unmarked_requests=[request for row in self._rows for request in row.requests[1:]],
+            plain_requests=[request for row in self._rows for request in row.requests[1:]],
             idiom_sentences=[(row.expression, row.sentence) for row in self._rows],
         )
 

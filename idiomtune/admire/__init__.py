@@ -1,4 +1,4 @@
-"""Declares the options of AdMIRe's scorer: ours, or AIMA's as printed in its paper (`printed`).
+"""Declares the options of AdMIRe's scorer: ours, or AIMA's as printed in its paper (`as_published`).
 
 They come in as a user's own objective would, and nothing else imports this package.
 """
@@ -12,24 +12,24 @@ from pydantic import BeforeValidator, Field
 
 from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.data.names import ADMIRE_CV_SPLIT, AStitchFile, ExpertsMode, unseen_astitch
-from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
-from idiomtune.declarations.options import (
+from idiomtune.plugins.objective import ObjectiveOptions, ObjectiveType
+from idiomtune.plugins.options import (
+    ConfigSection,
     Count,
     CountFromZero,
     Factor,
-    Section,
     Temperature,
     Text,
     Weight,
     as_list,
 )
-from idiomtune.declarations.score import Score
+from idiomtune.plugins.score import Score
 
 FOLDER = "experts"  # of the trained scorer, in a checkpoint and in best/
 FILES = (f"{FOLDER}/experts.json", f"{FOLDER}/experts.safetensors")
 
 
-class PretrainedOptions(Section):
+class PretrainedOptions(ConfigSection):
     path: Text | None
     revision: Text | None
 
@@ -43,13 +43,13 @@ class SenseEncoderOptions(PretrainedOptions):
     epochs: Count
 
 
-class CaptionOptions(Section):
+class CaptionOptions(ConfigSection):
     words: Count
     summariser: Text | None
     revision: Text | None
 
 
-class LossOptions(Section):
+class LossOptions(ConfigSection):
     rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
@@ -69,7 +69,7 @@ class AdmireOptions(ObjectiveOptions):
     """`conf/objective/admire.yaml` explains each option. All of them are saved with a scorer."""
 
     name: Literal["admire"]
-    printed: bool
+    as_published: bool
     split: Literal["train", "train_cv"]
     astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
     usages_per_item: Count
@@ -86,16 +86,16 @@ class AdmireOptions(ObjectiveOptions):
     loss: LossOptions
 
     def problems(self) -> Iterator[str]:
-        if self.clip.path is None and (self.printed or self.ablation == "clip_cosine"):
-            option = "printed=true" if self.printed else "ablation=clip_cosine"
+        if self.clip.path is None and (self.as_published or self.ablation == "clip_cosine"):
+            option = "as_published=true" if self.as_published else "ablation=clip_cosine"
             yield f"clip.path=null: {option} needs a CLIP model"
         if self.trains_sense_encoder and self.sense_encoder.path is None:
-            yield "sense_encoder.path=null: printed=true needs a BERT, or ablation=no_sense_encoder"
+            yield "sense_encoder.path=null: as_published=true needs a BERT, or ablation=no_sense_encoder"
 
     @property
     def trains_sense_encoder(self) -> bool:
         """Whether the sense vector is that of a model of its own."""
-        return self.printed and self.ablation != "no_sense_encoder"
+        return self.as_published and self.ablation != "no_sense_encoder"
 
     @property
     def mode(self) -> ExpertsMode:
@@ -103,7 +103,7 @@ class AdmireOptions(ObjectiveOptions):
         return "experts_text" if self.clip.path is None else "experts_image"
 
     @property
-    def trains_modules(self) -> bool:
+    def trains_head(self) -> bool:
         return True
 
     @property
@@ -121,7 +121,7 @@ class AdmireOptions(ObjectiveOptions):
     def check_with(self, settings: Any, section: str = "objective") -> None:
         super().check_with(settings, section)
         epochs, longest = self.sense_encoder.epochs, settings.trainer.max_epochs
-        if self.printed and self.sense_encoder.stage == "first" and epochs > longest:
+        if self.as_published and self.sense_encoder.stage == "first" and epochs > longest:
             raise ValueError(
                 f"{section}.sense_encoder.epochs={epochs} is more than trainer.max_epochs={longest}: no step "
                 "would be left for the experts"

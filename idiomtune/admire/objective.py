@@ -26,8 +26,8 @@ from idiomtune.expressions import plain_expression
 from idiomtune.glossaries.build import empty_encoder
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
-from idiomtune.objectives.steps import in_shards, shuffled_steps
-from idiomtune.requests import Request, Usage
+from idiomtune.objectives.batching import shuffled_steps, split_micro_steps
+from idiomtune.requests import EmbeddingRequest, LabelledUse
 
 
 class AdmireObjective(BaseObjective):
@@ -52,7 +52,7 @@ class AdmireObjective(BaseObjective):
     >>> assert "loss" in check_objective("admire_experts", skip=["gradient"])
     """
 
-    modules: Scorer
+    head: Scorer
     repeats_anchors = False
 
     def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
@@ -98,11 +98,11 @@ class AdmireObjective(BaseObjective):
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
             files=read,
-            unmarked_requests=[Request(caption) for caption in captions],
+            plain_requests=[EmbeddingRequest(caption) for caption in captions],
             idiom_sentences=[(usage.phrase, usage.sentence) for usage in (*of_items, *self._usages)],
         )
-        self.modules = scorer
-        self._plain = set(self.unmarked_requests)
+        self.head = scorer
+        self._plain = set(self.plain_requests)
         compounds = {plain_expression(phrase) for phrase, _ in self.idiom_sentences}
         num_without = sum(not any(self._meanings(usage)) for usage in self._sentences)
         self._notes = [
@@ -120,14 +120,14 @@ class AdmireObjective(BaseObjective):
         """One line for the log."""
         return "; ".join(self._notes)
 
-    def _meanings(self, usage: Usage) -> tuple[Sequence[str], Sequence[str]]:
+    def _meanings(self, usage: LabelledUse) -> tuple[Sequence[str], Sequence[str]]:
         """A compound's meanings in a sentence and in its other sense; empty unless both are known."""
         idiomatic, literal = self._by_compound.get(plain_expression(usage.phrase), ((), ()))
         return (idiomatic, literal) if usage.is_idiomatic else (literal, idiomatic)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests of these items, of their usages, and of the meanings of all their compounds."""
-        scorer = self.modules
+        scorer = self.head
         items = [self._items[anchor] for anchor in anchors]
         usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
         sentences = [*map(usage_of, items), *usages]
@@ -136,11 +136,11 @@ class AdmireObjective(BaseObjective):
         requests = [request for item in items for request in scorer.item_requests(item)]
         captions = [row for row, request in enumerate(requests) if request in self._plain]
         requests += [request for usage in usages for request in scorer.sense_requests(usage)]
-        requests += map(Request, meanings)
+        requests += map(EmbeddingRequest, meanings)
         ids = [item.id for item in items]
-        return Batch(requests, ids, (items, sentences, meanings), unmarked_rows=captions)
+        return Batch(requests, ids, (items, sentences, meanings), plain_rows=captions)
 
-    def _usages_with(self, epoch: int, item: int) -> list[Usage]:
+    def _usages_with(self, epoch: int, item: int) -> list[LabelledUse]:
         """The usages drawn with an item in this epoch; each is used once before any repeats."""
         total = len(self._usages)
         number = min(self._options.usages_per_item, total)
@@ -154,7 +154,7 @@ class AdmireObjective(BaseObjective):
         """The weighted sum of the terms."""
         items, sentences, texts = batch.targets
         embeddings = embeddings.float()
-        scorer, weights, num = self.modules, self._options.loss, len(items)
+        scorer, weights, num = self.head, self._options.loss, len(items)
         num_of_usages = scorer.num_sense_requests * (len(sentences) - num)
         sizes = [len(embeddings) - num_of_usages - len(texts), num_of_usages, len(texts)]
         of_items, of_usages, meanings = torch.split(embeddings, sizes)
@@ -201,7 +201,7 @@ class PublishedObjective(AdmireObjective):
 
     def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
         super().__init__(settings, options)
-        if self.modules.literal is None:  # without parameters it learns nothing from its items
+        if self.head.literal is None:  # without parameters it learns nothing from its items
             self._items = [item for item in self._items if item.sense == "idiomatic"]
             if not self._items:
                 raise UserError("objective.ablation=clip_cosine: no idiomatic item is left to learn from")
@@ -225,14 +225,14 @@ class PublishedObjective(AdmireObjective):
         else:
             spread = [((i + 1) / len(part), step) for part in passes for i, step in enumerate(part)]
             steps = [step for _, step in sorted(spread, key=itemgetter(0))]
-        return in_shards(steps, shards)
+        return split_micro_steps(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  nothing is drawn
         """The sentences' requests for the classifier; or items, for which nothing is embedded."""
         first = self._anchors[1].start
         items = [self._items[anchor - first] for anchor in anchors if anchor >= first]
         sentences = [self._sentences[anchor] for anchor in anchors if anchor < first]
-        requests = [request for usage in sentences for request in self.modules.sense_requests(usage)]
+        requests = [request for usage in sentences for request in self.head.sense_requests(usage)]
         return Batch(requests, [part.id for part in (items or sentences)], (items, sentences))
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
@@ -241,7 +241,7 @@ class PublishedObjective(AdmireObjective):
         return self._sense_loss(embeddings.float(), sentences) if sentences else self._order_loss(items)
 
     def _order_loss(self, items: Sequence[Item]) -> ObjectiveLoss:
-        scorer, scores, gold = self.modules, [], []
+        scorer, scores, gold = self.head, [], []
         for number, sense in enumerate(ADMIRE_SENSES):
             if own := [item for item in items if item.sense == sense]:
                 scores.append(scorer.rank(number, own, scorer.see(scorer.towers[number], own)))
@@ -250,8 +250,8 @@ class PublishedObjective(AdmireObjective):
         means = {"rank_loss": Mean(loss.item(), len(items))}
         return ObjectiveLoss(self._options.loss.rank_weight * loss, means=means, part="rank")
 
-    def _sense_loss(self, embeddings: Tensor, sentences: Sequence[Usage]) -> ObjectiveLoss:
-        scorer, weights, num = self.modules, self._options.loss, len(sentences)
+    def _sense_loss(self, embeddings: Tensor, sentences: Sequence[LabelledUse]) -> ObjectiveLoss:
+        scorer, weights, num = self.head, self._options.loss, len(sentences)
         logits = scorer.sense(embeddings.view(num, -1, embeddings.shape[1]))[1][:, 0]
         senses = torch.tensor([float(usage.is_idiomatic) for usage in sentences], device=logits.device)
         sense = functional.binary_cross_entropy_with_logits(logits, senses)
@@ -276,7 +276,7 @@ class PublishedObjective(AdmireObjective):
 
 def build(settings: TrainSettings, options: AdmireOptions) -> AdmireObjective:
     """The objective of these options: ours, or AIMA's as printed."""
-    return (PublishedObjective if options.printed else AdmireObjective)(settings, options)
+    return (PublishedObjective if options.as_published else AdmireObjective)(settings, options)
 
 
 def _gold_ranks(items: Sequence[Item], device: torch.device) -> Tensor:

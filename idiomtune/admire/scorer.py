@@ -27,13 +27,13 @@ from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
 from idiomtune.data.astitch import UsageCorpus, read_usages
 from idiomtune.data.locations import admire_split, data_files
 from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
-from idiomtune.encoder.device import Placement
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
-from idiomtune.requests import Request, Usage
+from idiomtune.requests import EmbeddingRequest, LabelledUse
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +103,9 @@ def route(by_expert: Tensor, sense: Tensor) -> Tensor:
     return by_expert[sense, torch.arange(len(sense), device=sense.device)]
 
 
-def usage_of(item: Item) -> Usage:
-    """An item's sentence as a :class:`~idiomtune.requests.Usage`."""
-    return Usage(item.id, item.compound, item.sentence, item.span, item.sense == "idiomatic")
+def usage_of(item: Item) -> LabelledUse:
+    """An item's sentence as a :class:`~idiomtune.requests.LabelledUse`."""
+    return LabelledUse(item.id, item.compound, item.sentence, item.span, item.sense == "idiomatic")
 
 
 class Scorer(nn.Module):
@@ -184,37 +184,39 @@ class Scorer(nn.Module):
         """The trained parts that are pretrained."""
         return nn.ModuleList(self.towers)
 
-    def sense_text(self, usage: Usage) -> str:
+    def sense_text(self, usage: LabelledUse) -> str:
         """The text that shows in which sense a compound is used."""
         return f"{usage.phrase} {self.options.separator} {usage.sentence}"
 
-    def sense_requests(self, usage: Usage) -> list[Request]:
+    def sense_requests(self, usage: LabelledUse) -> list[EmbeddingRequest]:
         """The requests for a compound's sense, `num_sense_requests` each: `phrase [SEP] sentence`.
 
         With `usage` features also the span, the sentence without all occurrences of the phrase, and the
         phrase. The whole sentence replaces what is missing: the span if the expression was not found, and the
         rest if the sentence is the expression alone.
         """
-        requests = [Request(self.sense_text(usage))]
+        requests = [EmbeddingRequest(self.sense_text(usage))]
         if self.options.sense_features == "usage":
-            in_sentence = rest = Request(usage.sentence)
+            in_sentence = rest = EmbeddingRequest(usage.sentence)
             if usage.span is not None:
-                in_sentence = Request(usage.sentence, usage.span, pooling="span")
+                in_sentence = EmbeddingRequest(usage.sentence, usage.span, pooling="span")
                 if usage.span[1] - usage.span[0] < len(usage.sentence):
                     mask = str(self.options.mask)
-                    rest = Request(expression_pattern(usage.phrase).sub(lambda _: mask, usage.sentence))
-            requests += [in_sentence, rest, Request(usage.phrase)]
+                    rest = EmbeddingRequest(
+                        expression_pattern(usage.phrase).sub(lambda _: mask, usage.sentence)
+                    )
+            requests += [in_sentence, rest, EmbeddingRequest(usage.phrase)]
         return requests
 
-    def item_requests(self, item: Item) -> list[Request]:
+    def item_requests(self, item: Item) -> list[EmbeddingRequest]:
         """The requests for an item: equally many for each.
 
         First those for its sense; without CLIP then its sentence, and the captions.
         """
         requests = self.sense_requests(usage_of(item))
         if not self.towers:
-            requests.append(Request(item.sentence, role="query"))
-            requests += map(Request, self.captions_of([item]))
+            requests.append(EmbeddingRequest(item.sentence, role="query"))
+            requests += map(EmbeddingRequest, self.captions_of([item]))
         return requests
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
@@ -349,10 +351,10 @@ class PublishedScorer(Scorer):
 
 def new_scorer(options: AdmireOptions, width: int, device: str) -> Scorer:
     """The scorer of these options, untrained."""
-    return (PublishedScorer if options.printed else Scorer)(options, width, device)
+    return (PublishedScorer if options.as_published else Scorer)(options, width, device)
 
 
-def load(folder: Path, placement: Placement) -> Scorer:
+def load(folder: Path, placement: DeviceAndPrecision) -> Scorer:
     """The scorer that :meth:`Scorer.publish` wrote into a model's folder.
 
     Raises:
@@ -402,14 +404,14 @@ class ExpertsBenchmark(AdmireBenchmark):
         self.files += scorer.prepare([item for split in splits for item in split.items])
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """The requests for items, and for sentences."""
         return super().requests + [r for corpus in self.usages.values() for r in self._of_usages(corpus)]
 
-    def item_requests(self, item: Item) -> list[Request]:
+    def item_requests(self, item: Item) -> list[EmbeddingRequest]:
         return self.scorer.item_requests(item)
 
-    def _of_usages(self, corpus: UsageCorpus) -> list[Request]:
+    def _of_usages(self, corpus: UsageCorpus) -> list[EmbeddingRequest]:
         return [request for usage in corpus.usages for request in self.scorer.sense_requests(usage)]
 
     def add_records(self, embed: Embed, result: Result) -> None:
@@ -436,7 +438,7 @@ class ExpertsBenchmark(AdmireBenchmark):
 
 
 def _senses(
-    split: str, mode: str, usages: Sequence[Usage], predicted: Sequence[int] | None = None
+    split: str, mode: str, usages: Sequence[LabelledUse], predicted: Sequence[int] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Records of the sentences' senses, 0 = idiomatic; without predictions the most frequent one is."""
     gold = [int(not usage.is_idiomatic) for usage in usages]

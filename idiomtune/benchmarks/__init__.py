@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from idiomtune.declarations.benchmark import QueryResult
-from idiomtune.declarations.registry import benchmark_type
-from idiomtune.declarations.score import Score
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.requests import Request
+from idiomtune.plugins.benchmark import QueryResult
+from idiomtune.plugins.registry import benchmark_type
+from idiomtune.plugins.score import Score
+from idiomtune.requests import EmbeddingRequest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 # (R, D), in float32 on the CPU, row i for request i; equal requests are embedded once.
-Embed = Callable[[Sequence[Request]], "Tensor"]
+Embed = Callable[[Sequence[EmbeddingRequest]], "Tensor"]
 
 _REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
 
@@ -111,24 +111,24 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str
     return file.getvalue()
 
 
-def declared_requests(benchmark: Benchmark) -> Sequence[Request]:
+def declared_requests(benchmark: Benchmark) -> Sequence[EmbeddingRequest]:
     """The requests that a benchmark declares; none if it only asks for embeddings as it scores."""
-    requests: Sequence[Request] = getattr(benchmark, "requests", ())
+    requests: Sequence[EmbeddingRequest] = getattr(benchmark, "requests", ())
     return requests
 
 
-def requests_of(benchmark: Benchmark) -> Sequence[Request]:
+def requests_of(benchmark: Benchmark) -> Sequence[EmbeddingRequest]:
     """All requests of a benchmark: those that it declares, or that a rehearsal on random numbers asks for."""
     if requests := declared_requests(benchmark):
         return requests
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    embeddings: dict[Request, Tensor] = defaultdict(
+    embeddings: dict[EmbeddingRequest, Tensor] = defaultdict(
         lambda: torch.randn(_REHEARSAL_WIDTH, generator=generator)
     )
 
-    def embed(requests: Sequence[Request]) -> Tensor:
+    def embed(requests: Sequence[EmbeddingRequest]) -> Tensor:
         rows = [embeddings[request] for request in requests]
         return torch.stack(rows) if rows else torch.zeros(0, _REHEARSAL_WIDTH)
 

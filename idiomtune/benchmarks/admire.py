@@ -13,11 +13,11 @@ from idiomtune.benchmarks import Embed, Result, scores_of, table_text
 from idiomtune.data.admire import Item, ItemSplit
 from idiomtune.data.locations import admire_split
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
-from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, results_of
-from idiomtune.declarations.options import as_list
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Metric, Score
-from idiomtune.requests import Request
+from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult, results_of
+from idiomtune.plugins.options import as_list
+from idiomtune.plugins.registry import benchmark
+from idiomtune.plugins.score import Metric, Score
+from idiomtune.requests import EmbeddingRequest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,14 +132,14 @@ class AdmireBenchmark:
         self.without_gold = [split.name for split in splits if not split.has_gold]
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """Of each item its modes and captions."""
         return [r for split in self.splits for item in split.items for r in self.item_requests(item)]
 
-    def item_requests(self, item: Item) -> list[Request]:
+    def item_requests(self, item: Item) -> list[EmbeddingRequest]:
         """Equally many for each item."""
         modes = [_item_request(item, mode) for mode in self.modes]
-        return modes + [Request(candidate.caption) for candidate in item.candidates]
+        return modes + [EmbeddingRequest(candidate.caption) for candidate in item.candidates]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all splits and modes, and predictions for them."""
@@ -165,10 +165,10 @@ class AdmireBenchmark:
             add_order(split, mode, cosine, result)
 
 
-def _item_request(item: Item, mode: AdmireMode) -> Request:
+def _item_request(item: Item, mode: AdmireMode) -> EmbeddingRequest:
     if mode == "caption_span" and item.span is not None:
-        return Request(item.sentence, item.span, role="query", pooling="span")
-    return Request(item.sentence, role="query")
+        return EmbeddingRequest(item.sentence, item.span, role="query", pooling="span")
+    return EmbeddingRequest(item.sentence, role="query")
 
 
 def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:

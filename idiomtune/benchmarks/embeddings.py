@@ -26,7 +26,7 @@ from idiomtune.io.cache import put_tensors, read_tensors
 from idiomtune.io.files import cache_folder, package_versions
 from idiomtune.io.processes import Processes
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,9 @@ _NEAR = 1e-4  # how far these may be from what is remembered: batches differ, an
 _EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 
-def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Processes, title: str) -> Tensor:
+def embed_or_read(
+    encoder: Encoder, requests: Sequence[EmbeddingRequest], processes: Processes, title: str
+) -> Tensor:
     """(R, D), on the CPU: from the user's cache, else computed and written there. All processes call it.
 
     What is in the cache only the main process reads: the others then have no rows.
@@ -49,7 +51,7 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         encoder: in evaluation mode. It notes cut spans also if they are not embedded again.
         title: of the progress bar.
     """
-    path = processes.from_main(lambda: stored_file(encoder, requests, processes.count))
+    path = processes.broadcast(lambda: stored_file(encoder, requests, processes.count))
     if path is None:
         return embed_now(encoder, requests, processes, title)
     stored = read_tensors(path) if processes.is_main else None
@@ -79,7 +81,7 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
     return stored["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
 
 
-def stored_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
+def stored_file(encoder: Encoder, requests: Sequence[EmbeddingRequest], num_processes: int) -> Path | None:
     """The cache's file for these embeddings, existing or not; None if they are not cached.
 
     Those of a model with code of its own, which no sum identifies, are not; nor is what would not fit.
@@ -99,14 +101,16 @@ def stored_file(encoder: Encoder, requests: Sequence[Request], num_processes: in
     return folder / f"{digest.hexdigest()}.safetensors"
 
 
-def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processes, title: str) -> Tensor:
+def embed_now(
+    encoder: Encoder, requests: Sequence[EmbeddingRequest], processes: Processes, title: str
+) -> Tensor:
     """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
     with progress_bar(title, encoder.reader.num_texts(requests)) as advance:
         return embed_all(encoder, requests, processes, advance).float().cpu()
 
 
 class EmbeddedRequests:
-    """Request → embedding, in the main process; equal requests are embedded once.
+    """EmbeddingRequest → embedding, in the main process; equal requests are embedded once.
 
     Args:
         encoder: in evaluation mode.
@@ -127,7 +131,7 @@ class EmbeddedRequests:
     ) -> None:
         self._encoder, self._processes = encoder, processes
         self._embed = embed_or_read if cached else embed_now
-        self._rows: dict[Request, int] = {}
+        self._rows: dict[EmbeddingRequest, int] = {}
         self._table = torch.zeros(0, encoder.dimension)
         self.seconds = 0.0
         self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
@@ -144,7 +148,7 @@ class EmbeddedRequests:
             embed_now(encoder, probes, Processes(), "scoring"), before, atol=_NEAR, rtol=_NEAR
         )
 
-    def __contains__(self, request: Request) -> bool:
+    def __contains__(self, request: EmbeddingRequest) -> bool:
         return request in self._rows
 
     @property
@@ -156,7 +160,7 @@ class EmbeddedRequests:
         """How many distinct texts were read."""
         return self._encoder.reader.num_texts(self._rows)
 
-    def add(self, requests: Sequence[Request]) -> None:
+    def add(self, requests: Sequence[EmbeddingRequest]) -> None:
         """Embed requests. All processes call it, with the same ones."""
         start = time.perf_counter()
         dtype, is_lowered = self._autocast  # scoring itself runs in full precision
@@ -168,11 +172,11 @@ class EmbeddedRequests:
             self._table = torch.cat([self._table, new]) if len(self._table) else new
         self.seconds += time.perf_counter() - start
 
-    def __call__(self, requests: Sequence[Request]) -> Tensor:
+    def __call__(self, requests: Sequence[EmbeddingRequest]) -> Tensor:
         """(R, D). New requests go from the main process to the others, and all :meth:`add` them."""
         new = list(dict.fromkeys(request for request in requests if request not in self._rows))
         if new:
-            self._processes.from_main(lambda: new)
+            self._processes.broadcast(lambda: new)
             self.add(new)
         rows = [self._rows[request] for request in requests]
         first = rows[0] if rows else 0
@@ -211,7 +215,9 @@ class EmbeddedRequests:
         return notes
 
 
-def _machine_facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
+def _machine_facts(
+    encoder: Encoder, requests: Sequence[EmbeddingRequest], num_processes: int
+) -> Iterator[str]:
     """Everything that the embeddings depend on, rounding included."""
     device = encoder.device
     yield encoder.digest()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from idiomtune.benchmarks.user import PAIRS, RETRIEVAL
-from idiomtune.declarations.benchmark import OptionsWithSplit
 from idiomtune.errors import DataMissingError
+from idiomtune.plugins.benchmark import OptionsWithSplit
 
 if TYPE_CHECKING:
     from idiomtune.benchmarks.user.pairs import UserPairBenchmark

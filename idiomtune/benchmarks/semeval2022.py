@@ -14,11 +14,11 @@ from idiomtune.benchmarks import Embed, Result, scores_of, table_text
 from idiomtune.data.locations import data_files
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
-from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
-from idiomtune.declarations.options import as_list
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Metric, Score
-from idiomtune.requests import Request, symmetric_query
+from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
+from idiomtune.plugins.options import as_list
+from idiomtune.plugins.registry import benchmark
+from idiomtune.plugins.score import Metric, Score
+from idiomtune.requests import EmbeddingRequest, symmetric_query
 
 _LANGUAGES = ("en", "pt", "gl", "all")
 _SUBSETS = {"idiom": "idiom", "sts": "STS", "all": "all"}
@@ -109,7 +109,7 @@ class SemEvalBenchmark:
         self.without_gold = [split.name for split in splits if split.gold is None]
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """The sentences; halves of dev share theirs."""
         pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
         return [symmetric_query(pair.sentence1) for pair in pairs] + [

@@ -14,13 +14,13 @@ import torch
 
 from idiomtune.benchmarks import Benchmark, Embed, Result, declared_requests
 from idiomtune.benchmarks.embeddings import EmbeddedRequests
-from idiomtune.declarations.registry import score_declaration
-from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
-from idiomtune.requests import Request
+from idiomtune.plugins.registry import score_declaration
+from idiomtune.plugins.score import Score, ScoreTable
+from idiomtune.requests import EmbeddingRequest
 
 log = logging.getLogger(__name__)
 
@@ -115,10 +115,10 @@ class Suite:
             whole.append(self._score(chosen, embed))
             return replace(whole[0], per_query={}, maps={}, predictions={})
 
-        answer: Scorecard | list[Request] = self._processes.from_main(score_or_ask)
+        answer: Scorecard | list[EmbeddingRequest] = self._processes.broadcast(score_or_ask)
         while isinstance(answer, list):  # another process: a benchmark asks for more, so embed a part of it
             embed.add(answer)
-            answer = self._processes.from_main(score_or_ask)
+            answer = self._processes.broadcast(score_or_ask)
         return whole[0] if whole else answer
 
     def _score(self, chosen: Sequence[Benchmark], embed: EmbeddedRequests) -> Scorecard:

@@ -3,7 +3,7 @@
 Defaults and the meaning of options are in `conf/` and nowhere else; here is what is allowed.
 """
 
-from idiomtune.config.sections import EvalSettings, ModelSettings, RetainSettings, TrainerSettings
+from idiomtune.config.sections import EvalSettings, ForgettingSettings, ModelSettings, TrainerSettings
 from idiomtune.config.settings import (
     Common,
     EvaluateSettings,
@@ -29,6 +29,7 @@ __all__ = [
     "EvaluateSettings",
     "ExploreSettings",
     "FindSettings",
+    "ForgettingSettings",
     "GlossarySettings",
     "HubSettings",
     "LearnSettings",
@@ -36,7 +37,6 @@ __all__ = [
     "NewSettings",
     "PushSettings",
     "ReportSettings",
-    "RetainSettings",
     "ReviewSettings",
     "SelectSettings",
     "TextSearchSettings",

@@ -21,12 +21,12 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from idiomtune.config.validation import nearest, options_called
 from idiomtune.config.words import config_names, literal, quote_value
-from idiomtune.declarations.models import CONF
-from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_text, describe_type, user_path
 from idiomtune.io.secrets import hide_secrets, refuse_values
 from idiomtune.io.tables import is_table, read_rows
+from idiomtune.plugins.models import CONF
+from idiomtune.plugins.options import as_list
 
 log = logging.getLogger(__name__)
 

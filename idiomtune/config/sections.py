@@ -18,10 +18,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from idiomtune.declarations.benchmark import BenchmarkOptions
-from idiomtune.declarations.dataset import UserData
-from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
-from idiomtune.declarations.options import (
+from idiomtune.expressions import expression_words
+from idiomtune.io.files import is_folder
+from idiomtune.plugins.benchmark import BenchmarkOptions
+from idiomtune.plugins.dataset import UserData
+from idiomtune.plugins.models import model_names, model_values, near_model_names, needs_its_code
+from idiomtune.plugins.options import (
+    ConfigSection,
     Count,
     CountFromZero,
     Dimensions,
@@ -29,14 +32,11 @@ from idiomtune.declarations.options import (
     Names,
     NoEffect,
     Ratio,
-    Section,
     Text,
     Weight,
     as_list,
 )
-from idiomtune.declarations.registry import benchmark_types, dataset_types
-from idiomtune.expressions import expression_words
-from idiomtune.io.files import is_folder
+from idiomtune.plugins.registry import benchmark_types, dataset_types
 
 
 def _validate_choice(value: Any) -> Any:
@@ -134,7 +134,7 @@ def _is_a_template(prompt: str) -> str:
 InstructionPrompt = Annotated[str, AfterValidator(_is_a_template)]
 
 
-class ModelFacts(Section):
+class ModelFacts(ConfigSection):
     """Facts about a model in `conf/model/`; docs/models.md has more.
 
     Attributes:
@@ -147,13 +147,13 @@ class ModelFacts(Section):
     remote_code: Literal["needed", "offered"] | None = None
 
 
-class ModelSettings(Section):
+class ModelSettings(ConfigSection):
     path: Text
     revision: Text | None
     pooling: Text | None
-    pool_prompts: bool | None
+    include_prompt: bool | None
     bidirectional: bool | None
-    span: Literal["raw"] | None
+    span_from: Literal["last_hidden_state"] | None
     max_length: Count | None
     query_prompt: str | None
     document_prompt: str | None
@@ -164,7 +164,7 @@ class ModelSettings(Section):
     idiom_tokens_start: Literal["pieces", "random"]
     replace_expressions: bool | None
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
-    glossary_form: Literal["beside", "in_place"] | None
+    glossary_form: Literal["append", "replace"] | None
     glossary_gate: bool | None
     glossary_dropout: Ratio
     about: ModelFacts | None
@@ -209,18 +209,18 @@ def model_settings_of(name: str, **options: Any) -> ModelSettings:
     return ModelSettings.model_validate(model_values("pretrained") | {"path": name} | options)
 
 
-# The sections `trainer`, `retain` and `eval`.
+# The sections `trainer`, `forgetting` and `eval`.
 
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
 
-class TrainerSettings(Section):
+class TrainerSettings(ConfigSection):
     batch_size: Count
     accumulation: Count
     max_epochs: Count
     max_steps: Count | None
     learning_rate: LearningRate
-    modules_learning_rate: LearningRate | None
+    head_learning_rate: LearningRate | None
     idiom_tokens_learning_rate: LearningRate | None
     freeze_encoder: bool
     only_idiom_tokens: bool
@@ -254,30 +254,30 @@ class TrainerSettings(Section):
             )
 
 
-class LoraSettings(Section):
+class LoraSettings(ConfigSection):
     rank: Count | None
     alpha: Factor | None
     dropout: Annotated[float, Field(ge=0, lt=1)]
     target_modules: Names | None
 
 
-class RetainSettings(Section):
-    interpolation: Ratio
+class ForgettingSettings(ConfigSection):
+    weight_interpolation: Ratio
     distillation: Weight
     lora: LoraSettings
 
     def problems(self) -> Iterator[str]:
-        if self.lora.rank is not None and self.interpolation != 1.0:
+        if self.lora.rank is not None and self.weight_interpolation != 1.0:
             yield (
-                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
-                "adapters in best/ would not be those of its model; limit what adapters change by lora.rank "
-                "and lora.alpha"
+                f"lora.rank={self.lora.rank} and weight_interpolation={self.weight_interpolation} exclude "
+                "each other: the adapters in best/ would not be those of its model; limit what adapters "
+                "change by lora.rank and lora.alpha"
             )
 
     @property
     def moves_back(self) -> bool:
         """Whether the scored and saved weights differ from the trained ones."""
-        return self.interpolation != 1.0 or self.lora.rank is not None
+        return self.weight_interpolation != 1.0 or self.lora.rank is not None
 
     @property
     def is_on(self) -> bool:
@@ -285,7 +285,7 @@ class RetainSettings(Section):
         return self.moves_back or self.distillation > 0
 
 
-class EvalSettings(Section):
+class EvalSettings(ConfigSection):
     every: Literal["epoch", "end"] | Count
     benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
     dimensions: Dimensions | None
@@ -297,7 +297,7 @@ class EvalSettings(Section):
 # The section `tracking`: where metrics go in addition to `metrics.jsonl`.
 
 
-class WandbSettings(Section):
+class WandbSettings(ConfigSection):
     name: Literal["wandb"]
     project: Annotated[str, Field(min_length=1)]
     entity: str | None
@@ -312,12 +312,12 @@ class WandbSettings(Section):
             yield f"registry={self.registry} links the model that log_model=best logs: add that"
 
 
-class TensorBoardSettings(Section):
+class TensorBoardSettings(ConfigSection):
     name: Literal["tensorboard"]
     scores: Literal["main", "all"] = "main"
 
 
-class TrackingSettings(Section):
+class TrackingSettings(ConfigSection):
     """The trackers that `tracking=[...]` chose; the others are None."""
 
     wandb: WandbSettings | None = None
@@ -335,7 +335,7 @@ class TrackingSettings(Section):
 # The options of a search over hyperparameters, `hydra.sweeper` in a sweep with Optuna.
 
 
-class SearchSettings(Section):
+class SearchSettings(ConfigSection):
     study: Annotated[str, Field(min_length=1)]
     storage: str | None
     n_trials: PositiveInt

@@ -21,28 +21,28 @@ from idiomtune.config.sections import (
     ChosenBenchmarks,
     DataSettings,
     EvalSettings,
+    ForgettingSettings,
     ModelSettings,
-    RetainSettings,
     TrackingSettings,
     TrainerSettings,
     model_settings_of,
 )
 from idiomtune.config.validation import no_such_score
-from idiomtune.declarations.options import (
+from idiomtune.io.files import user_path
+from idiomtune.plugins.options import (
+    ConfigSection,
     Count,
     Dimensions,
     Factor,
     Names,
     NoEffect,
     Ratio,
-    Section,
     Text,
     Weight,
     as_list,
 )
-from idiomtune.declarations.registry import ObjectiveSettings, load_extensions, score_declaration
-from idiomtune.declarations.score import ScoreTable
-from idiomtune.io.files import user_path
+from idiomtune.plugins.registry import ObjectiveSettings, load_extensions, score_declaration
+from idiomtune.plugins.score import ScoreTable
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
@@ -97,7 +97,7 @@ def _is_branch(value: str) -> str:
 RepositoryName = Annotated[str, AfterValidator(_is_repository)]
 
 
-class _Target(Section):
+class _Target(ConfigSection):
     """Options of an upload: visibility, licence, permissions."""
 
     private: bool
@@ -127,8 +127,8 @@ class PushSettings(_Target):
             yield "examples: the page compares a sentence with others: give two sentences or more"
 
 
-class Common(Section):
-    extensions: Annotated[list[Text], NoEffect]
+class Common(ConfigSection):
+    extensions: Annotated[list[Text], BeforeValidator(as_list), NoEffect]
     model: ModelSettings
     data: DataSettings
     benchmark: ChosenBenchmarks
@@ -142,6 +142,7 @@ class Common(Section):
     def _extensions_come_first(cls, value: Any) -> Any:
         """Loads extensions first: all other sections can name what they declare."""
         modules = value.get("extensions", []) if isinstance(value, dict) else []
+        modules = as_list(modules)
         if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
             load_extensions(modules)
         return value
@@ -211,7 +212,7 @@ class Common(Section):
 class TrainSettings(Common):
     objective: ObjectiveSettings
     trainer: TrainerSettings
-    retain: RetainSettings
+    forgetting: ForgettingSettings
     eval: EvalSettings
     hub: Annotated[HubSettings, NoEffect]
     tracking: Annotated[TrackingSettings, NoEffect] = TrackingSettings()
@@ -250,34 +251,35 @@ class TrainSettings(Common):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.trainer.matryoshka and self.objective.trains_modules:
+        if self.trainer.matryoshka and self.objective.trains_head:
             yield (
                 f"trainer.matryoshka={self.trainer.matryoshka}: the objective {self.objective.name} trains "
                 "modules that need full embeddings; leave it out"
             )
-        if self.trainer.freeze_encoder and not self.objective.trains_modules:
+        if self.trainer.freeze_encoder and not self.objective.trains_head:
             yield (
                 f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing but the "
                 "encoder"
             )
-        if self.trainer.freeze_encoder and (self.retain.is_on or self.model.idiom_tokens is not None):
+        if self.trainer.freeze_encoder and (self.forgetting.is_on or self.model.idiom_tokens is not None):
             yield (
-                "trainer.freeze_encoder=true does not change the encoder: retain.* and model.idiom_tokens "
-                "have no effect; leave them out"
+                "trainer.freeze_encoder=true does not change the encoder: forgetting.* and "
+                "model.idiom_tokens have no effect; leave them out"
             )
         if self.hub.push is not None and self.data.sample and not self.hub.allow_sample:
             yield (
                 f"hub.push={self.hub.push} with data=sample publishes a model that was only trained as a "
                 "test: if you mean it, add hub.allow_sample=true"
             )
-        if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
+        if self.forgetting.lora.rank is not None and self.model.idiom_tokens is not None:
             yield (
-                "retain.lora.rank and model.idiom_tokens exclude each other: adapters do not "
+                "forgetting.lora.rank and model.idiom_tokens exclude each other: adapters do not "
                 "change token embeddings, so the new tokens would learn nothing"
             )
-        if self.trainer.only_idiom_tokens and self.retain.is_on:
+        if self.trainer.only_idiom_tokens and self.forgetting.is_on:
             yield (
-                "trainer.only_idiom_tokens=true changes nothing else: retain.* has no effect; leave it out"
+                "trainer.only_idiom_tokens=true changes nothing else: forgetting.* has no effect; "
+                "leave it out"
             )
         if self.overwrite and self.run_dir is not None:
             folder = user_path(self.run_dir, "run_dir").resolve()
@@ -347,7 +349,7 @@ class LearnedModel(ModelSettings):
     """The section `model` of `idiomtune learn`, whose glossary options apply to the learned `glossary=`."""
 
 
-class LearnSettings(Section):
+class LearnSettings(ConfigSection):
     model: LearnedModel
     glossary: Annotated[list[Text], BeforeValidator(as_list)]
     output: Text | None
@@ -355,7 +357,7 @@ class LearnSettings(Section):
     into: Literal["tokens", "weights"]
     teacher: Text | None
     rank: Count | None
-    interpolation: Ratio
+    weight_interpolation: Ratio
     sentences: Count | None
     steps: Count | None
     epochs: Count | None
@@ -381,8 +383,8 @@ class LearnSettings(Section):
         for option, into in needs.items():
             if getattr(self, option) is not None and self.into != into:
                 yield f"{option}: needs into={into}; this is into={self.into}"
-        if self.interpolation != 1.0 and (self.into == "tokens" or self.rank is not None):
-            yield f"interpolation={self.interpolation}: needs into=weights without rank="
+        if self.weight_interpolation != 1.0 and (self.into == "tokens" or self.rank is not None):
+            yield f"weight_interpolation={self.weight_interpolation}: needs into=weights without rank="
         if self.into == "tokens" and self.precision == "bf16":
             yield "precision=bf16: tokens are learned in fp32; into=weights takes both"
         if self.model.glossary:
@@ -408,7 +410,7 @@ OutputPath = Annotated[Path, BeforeValidator(_user_path)]
 TextList = Annotated[list[Text], BeforeValidator(as_list)]
 
 
-class NewSettings(Section):
+class NewSettings(ConfigSection):
     folder: Annotated[Text, require("folder=<new folder>")]
 
 
@@ -428,7 +430,7 @@ def _margins(value: Any) -> Any:
     return margins
 
 
-class ReportSettings(Section):
+class ReportSettings(ConfigSection):
     runs: Annotated[list[Text], BeforeValidator(as_list), require("runs=<run or folder of runs>")]
     output: OutputPath | None
     against: Text | None
@@ -436,14 +438,14 @@ class ReportSettings(Section):
     overwrite: bool
     group: Literal["seeds", "none"]
     scores: Literal["main", "all"]
-    extensions: list[Text]
+    extensions: TextList
 
     def problems(self) -> Iterator[str]:
         if self.fail_below and self.against is None:
             yield "fail_below= needs against=<run>, or against=baseline"
 
 
-class ExploreSettings(Section):
+class ExploreSettings(ConfigSection):
     models: Annotated[list[Text], BeforeValidator(as_list), require("models=<run or model>")]
     corpus: Text | None
     split: Text | None
@@ -457,7 +459,7 @@ class ExploreSettings(Section):
     port: Annotated[int, Field(ge=1, le=65_535)] | None
 
 
-class FindSettings(Section):
+class FindSettings(ConfigSection):
     texts: Annotated[list[Text], BeforeValidator(as_list), require("texts=<file>")]
     model: Text
     glossary: Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
@@ -471,7 +473,7 @@ class FindSettings(Section):
             yield f"output={self.output}: must end in .csv, .tsv or .jsonl"
 
 
-class TextSearchSettings(Section):
+class TextSearchSettings(ConfigSection):
     model: Annotated[Text, require("model=<name, folder or Hub id>")]
     corpus: Annotated[Text, require("corpus=<file>")]
     query: TextList
@@ -508,7 +510,7 @@ def _percent_range(value: Any) -> Any:
         raise ValueError(f"must be two shares in percent, such as 25..75, got {value!r}") from None
 
 
-class WriteSettings(Section):
+class WriteSettings(ConfigSection):
     expressions: Annotated[Text, require("expressions=<table>")]
     uses: bool
     output: Annotated[OutputPath, require("output=<folder>")]
@@ -550,7 +552,7 @@ class WriteSettings(Section):
         return self.judge_model or self.writer(is_query=True)
 
 
-class SelectSettings(Section):
+class SelectSettings(ConfigSection):
     source: Annotated[Text, Field(alias="from"), require("from=magpie, or a table")]
     output: Annotated[OutputPath, require("output=<file>")]
     min_uses: Count
@@ -559,14 +561,14 @@ class SelectSettings(Section):
     overwrite: bool
 
 
-class ReviewSettings(Section):
+class ReviewSettings(ConfigSection):
     folder: Annotated[OutputPath, require("folder=<data set>")]
 
 
 # Settings of `idiomtune glossary`.
 
 
-class GlossarySettings(Section):
+class GlossarySettings(ConfigSection):
     sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list), require("from=wordnet")]
     output: Annotated[Text, require("output=<file>")]
     texts: Annotated[Text | None, Field(alias="in")]

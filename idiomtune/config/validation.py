@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
 from idiomtune.io.files import show_value
+from idiomtune.plugins.options import ConfigSection
 
-Settings = TypeVar("Settings", bound=Section)
+Settings = TypeVar("Settings", bound=ConfigSection)
 
 
 def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") -> Settings:

@@ -20,11 +20,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from pydantic_core import to_jsonable_python
 
-from idiomtune.declarations.benchmark import BenchmarkType
-from idiomtune.declarations.dataset import DatasetType
-from idiomtune.declarations.models import CONF
-from idiomtune.declarations.options import Section
-from idiomtune.declarations.registry import declarations_of, is_data_path, load_extensions
 from idiomtune.errors import UserError
 from idiomtune.io.files import (
     checked_text,
@@ -36,6 +31,11 @@ from idiomtune.io.files import (
 )
 from idiomtune.io.records import model_folder
 from idiomtune.io.secrets import refuse_arguments, refuse_values
+from idiomtune.plugins.benchmark import BenchmarkType
+from idiomtune.plugins.dataset import DatasetType
+from idiomtune.plugins.models import CONF
+from idiomtune.plugins.options import ConfigSection
+from idiomtune.plugins.registry import declarations_of, is_data_path, load_extensions
 
 # Options whose value is text as it stands, unless it is in brackets or quotation marks.
 PATHS = (
@@ -200,14 +200,14 @@ def _declared_choices(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
                 yield f"{group}/{declared.name}.yaml", {group: section, "data": fields}
 
 
-def _defaults(options: type[Section]) -> dict[str, Any]:
+def _defaults(options: type[ConfigSection]) -> dict[str, Any]:
     """Option → default, in OmegaConf's form; "???" without one."""
     section: dict[str, Any] = {}
     for name, field in options.model_fields.items():
         kind = field.annotation
         if not field.is_required():
             section[name] = to_jsonable_python(field.get_default(call_default_factory=True))
-        elif isinstance(kind, type) and issubclass(kind, Section):
+        elif isinstance(kind, type) and issubclass(kind, ConfigSection):
             section[name] = _defaults(kind)
         else:
             section[name] = "???"

@@ -19,7 +19,7 @@ from idiomtune.data.names import ASTITCH, AStitchFile
 from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.io.tables import Row, read_checked_table, read_table
-from idiomtune.requests import Usage
+from idiomtune.requests import LabelledUse
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ FILES = published_files(ASTITCH)
 class UsageCorpus:
     """Sentences of one file or several."""
 
-    usages: tuple[Usage, ...]
+    usages: tuple[LabelledUse, ...]
     files: tuple[Path, ...]
 
 
@@ -75,13 +75,13 @@ def read_usages(
     Raises:
         UserError: naming file, row and field of what is wrong: an empty field, an unknown label.
     """
-    usages: dict[object, Usage] = {}
+    usages: dict[object, LabelledUse] = {}
     paths = [files(f"EN/{name}.csv") for name in names]
     for name, path in zip(names, paths, strict=True):
         for number, row in read_table(path, _UsageRow):
             id_, span = f"{name}_{number}", find_expression(row.sentence, row.phrase)
             key = id_ if keep_repeated else (plain_expression(row.phrase), row.sentence)
-            usages.setdefault(key, Usage(id_, row.phrase, row.sentence, span, row.label == "0"))
+            usages.setdefault(key, LabelledUse(id_, row.phrase, row.sentence, span, row.label == "0"))
     without = [usage for usage in usages.values() if usage.span is None]
     if without:
         log.info(

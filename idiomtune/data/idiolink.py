@@ -41,7 +41,7 @@ from idiomtune.io.files import (
     write_json,
 )
 from idiomtune.io.tables import Row, read_checked_table
-from idiomtune.requests import Pooling, Request, Role, find_span
+from idiomtune.requests import EmbeddingRequest, Pooling, Role, find_span
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ def _download(folder: Path, revision: str, checksums: Mapping[str, str]) -> None
     except CLIENT_ERRORS as error:
         raise DataMissingError(
             f"the IdioLink data is not here and could not be downloaded from the Hugging Face Hub ({REPO}).\n"
-            "  - a local copy: data.root=<folder with train/ and val/>, IDIOM_DATA=<folder with idiolink/>\n"
+            "  - a local copy: data.idiolink=<folder with train/, val/>, IDIOM_DATA=<folder with idiolink/>\n"
             f"  - another revision of the dataset: {REVISION_BY}=<commit or branch>\n"
             "  - no data at hand: data=sample runs on the small set that comes with the project\n"
             f"  Reason: {reason_for(error)}"
@@ -354,21 +354,21 @@ def is_relevant(query: Document, document: Document) -> bool:
     return query.idiom == document.idiom and query.meaning == document.meaning
 
 
-def query_request(record: Document, mode: QueryMode) -> Request:
+def query_request(record: Document, mode: QueryMode) -> EmbeddingRequest:
     """The request for a sentence as a query in one of the four modes."""
     pooling: Pooling = "span" if mode.endswith("span") else "sentence"
     instruction = INSTRUCTION.replace("{span}", record.span) if mode.startswith("instruction_") else None
-    return Request(record.sentence, record.span_offsets, "query", instruction, pooling)
+    return EmbeddingRequest(record.sentence, record.span_offsets, "query", instruction, pooling)
 
 
-def document_request(record: Document) -> Request:
+def document_request(record: Document) -> EmbeddingRequest:
     """Documents are always embedded as plain sentences."""
-    return Request(record.sentence, role="document")
+    return EmbeddingRequest(record.sentence, role="document")
 
 
 def training_request(
     record: Document, mode: TrainQueryMode | TrainDocumentMode, role: Role, mask: str = "[MASK]"
-) -> Request:
+) -> EmbeddingRequest:
     """The request for a sentence in training, as a query or as a document.
 
     In addition to the benchmark's modes, a document may be embedded by its `span`, and either by its sentence
@@ -379,12 +379,12 @@ def training_request(
     if mode in ("masked_sentence", "masked_span"):
         if end - start < len(record.sentence):  # else nothing would be left: it stays
             text = record.sentence[:start] + mask + record.sentence[end:]
-            return Request(text, (start, start + len(mask)), role=role, pooling=pooling)
+            return EmbeddingRequest(text, (start, start + len(mask)), role=role, pooling=pooling)
     elif role == "query":
         return query_request(record, cast(QueryMode, mode))
     elif mode == "sentence":
         return document_request(record)
-    return Request(record.sentence, (start, end), role=role, pooling=pooling)
+    return EmbeddingRequest(record.sentence, (start, end), role=role, pooling=pooling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +423,9 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             that of a record of the split.
     """
     if not path.is_file():
-        problem = "there are no released training tuples: put the authors' there, or objective.tuples=drawn"
+        problem = (
+            "there are no released training tuples: put the authors' there, or objective.candidates=sampled"
+        )
         raise UserError(problem, file=path)
     by_text: dict[str, list[Document]] = defaultdict(list)
     for record in (*split.documents, *split.queries):

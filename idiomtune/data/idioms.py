@@ -10,13 +10,13 @@ from typing import Any
 from idiomtune.data.names import WRITTEN
 from idiomtune.io.files import cache_folder, fingerprints, is_folder, json_text, write_json, write_text
 
-NAME = "idioms"  # of the data set, as data.root= takes it
+NAME = "idioms"  # of the data set, as data.idiolink= takes it
 TEXTS = Path(__file__).parent / NAME
 _USAGES = ("literal", "idiomatic", "simplification", "sense")
 
 
 def is_idioms(root: str | None) -> bool:
-    """Whether `data.root` or the like names this data set; a folder of that name here counts instead."""
+    """Whether `data.idiolink` or the like names this data set; a folder of that name here counts instead."""
     return root == NAME and not is_folder(Path(NAME))
 
 

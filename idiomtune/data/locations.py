@@ -21,8 +21,8 @@ from idiomtune.data.idiolink import (
 )
 from idiomtune.data.names import ADMIRE, ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 from idiomtune.data.sources import DataFiles, GitHubData, dataset_folder
-from idiomtune.declarations.registry import dataset_types
 from idiomtune.errors import DataMissingError, UserError
+from idiomtune.plugins.registry import dataset_types
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def folder_of(settings: Any, dataset: str) -> Path | None:
     """The folder of a data set; None without a local copy.
 
-    The first that applies: the sample, its option, a folder with its name in `data.root`, one in
+    The first that applies: the sample, its option, a folder with its name in `data.idiolink`, one in
     `$IDIOM_DATA`.
 
     Args:

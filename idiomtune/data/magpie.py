@@ -22,7 +22,7 @@ from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.expressions import ExpressionIndex, is_among
 from idiomtune.io.files import list_names
 from idiomtune.io.tables import read_table
-from idiomtune.requests import Usage
+from idiomtune.requests import LabelledUse
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def magpie_file(files: DataFiles) -> Path:
     return files.optional(_SENTENCES) or files(_FILE)
 
 
-def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
+def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[LabelledUse]:
     """Sentences to fit a gate to: up to 30 per usage of each expression with three or more of both usages.
 
     Those are drawn with a fixed seed from sentences of fewer than 60 words.
@@ -76,7 +76,7 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     path = magpie_file(files)
     names = sorted(set(unseen))
     scored, left_out = ExpressionIndex(names), dict[str, None]()
-    uses: dict[str, dict[bool, list[Usage]]] = {}
+    uses: dict[str, dict[bool, list[LabelledUse]]] = {}
     num_outside = num_scored = 0
     for number, row in read_table(path, _MagpieRow):
         sentence = row.sentence or row.context[len(row.context) // 2]
@@ -89,11 +89,13 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
             num_outside += 1
         elif len(sentence.split()) < _MAX_WORDS:
             is_idiomatic = row.label == "i"
-            usages[is_idiomatic].append(Usage(f"magpie_{number}", row.idiom, sentence, span, is_idiomatic))
+            usages[is_idiomatic].append(
+                LabelledUse(f"magpie_{number}", row.idiom, sentence, span, is_idiomatic)
+            )
     draw = random.Random(0)
-    chosen: list[Usage] = []
+    chosen: list[LabelledUse] = []
     for name in sorted(uses):
-        uses_of: list[Sequence[Usage]] = []
+        uses_of: list[Sequence[LabelledUse]] = []
         for of_usage in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
             unscored = [usage for usage in of_usage if not scored.find(usage.sentence)]
             num_scored += len(of_usage) - len(unscored)
@@ -125,7 +127,7 @@ class _ProjectRow(TableRow):
         return self.sentence.replace("[", "").replace("]", "")
 
 
-def read_project_uses(unseen: Iterable[str]) -> list[Usage]:
+def read_project_uses(unseen: Iterable[str]) -> list[LabelledUse]:
     """The project's own sentences to fit a gate to: short ones, three of each usage of an expression.
 
     Args:
@@ -137,7 +139,7 @@ def read_project_uses(unseen: Iterable[str]) -> list[Usage]:
     for number, row in read_table(PROJECT_USES, _ProjectRow):
         if not is_among(row.expression, names) and not scored.find(row.text):
             is_idiomatic = row.usage == "idiomatic"
-            usages.append(Usage(f"own_{number}", row.expression, row.text, row.span, is_idiomatic))
+            usages.append(LabelledUse(f"own_{number}", row.expression, row.text, row.span, is_idiomatic))
     return usages
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal, get_args
 
-from idiomtune.declarations.dataset import DatasetType
 from idiomtune.errors import UserError
+from idiomtune.plugins.dataset import DatasetType
 
 IDIOLINK = DatasetType(
     "idiolink",
-    option="root",
+    option="idiolink",
     title="IdioLink",
     licence="cc-by-nc-sa-4.0",  # of its repository, the stricter of two
     hub="Intellexus/IdioLink",

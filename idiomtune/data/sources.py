@@ -14,11 +14,11 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from idiomtune.declarations.dataset import DatasetType
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.cache import store_file
 from idiomtune.io.files import cache_folder, fingerprint, is_file, is_folder, one_line, user_path
 from idiomtune.io.terminal import progress_bar
+from idiomtune.plugins.dataset import DatasetType
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
     Args:
         named: what the user gave for this very data set, by its option: the folder, one with `<name>/` in it,
             or the only file.
-        root: the setting `data.root`.
+        root: the setting `data.idiolink`.
 
     Raises:
         UserError: if there is no such path.
@@ -220,7 +220,7 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
         if not (is_folder(folder) or is_file(folder)):
             raise UserError("there is no such file or folder", option=dataset.setting, file=named)
         return folder / dataset.name if (folder / dataset.name).is_dir() else folder
-    for above, source in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+    for above, source in ((root, "data.idiolink"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if above and is_folder(folder := user_path(above, source) / dataset.name):
             return folder
     return None

@@ -15,12 +15,12 @@ from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.errors import DataMissingError
 from idiomtune.io.hub import first_line
-from idiomtune.requests import Usage
+from idiomtune.requests import LabelledUse
 
 log = logging.getLogger(__name__)
 
 
-def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool = False) -> list[Usage]:
+def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool = False) -> list[LabelledUse]:
     """The sentences that a gate is fitted to, without IdioLink's idioms: MAGPIE's and the project's own.
 
     The project's own alone where MAGPIE cannot be downloaded, unless the `whole` is needed; and in training

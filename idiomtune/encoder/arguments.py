@@ -14,7 +14,7 @@ from torch import Tensor
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Span, find_expression
 from idiomtune.io.files import checked_count, checked_text, describe_type, has_lone_surrogate, one_line
-from idiomtune.requests import Request, Role, find_span
+from idiomtune.requests import EmbeddingRequest, Role, find_span
 
 Spans = Sequence[str | Span | None] | None
 
@@ -27,7 +27,7 @@ def requests_for(
     batch_size: int | None = None,
     *,
     names: tuple[str, str] = ("texts", "spans"),
-) -> list[Request]:
+) -> list[EmbeddingRequest]:
     """A request for each text, or for its span: see :meth:`~idiomtune.encoder.encoder.Encoder.encode`.
 
     Args:
@@ -52,7 +52,9 @@ def requests_for(
     requests = []
     for i, (text, given_span) in enumerate(zip(texts, given_spans, strict=True)):
         span = None if given_span is None else _span(i, text, given_span, names[1])
-        requests.append(Request(text, span, role, instruction, "sentence" if span is None else "span"))
+        requests.append(
+            EmbeddingRequest(text, span, role, instruction, "sentence" if span is None else "span")
+        )
     return requests
 
 
@@ -105,7 +107,7 @@ def embeddings_or_requests(
     role: Role = "document",
     *,
     span_name: str = "span",
-) -> Tensor | list[Request]:
+) -> Tensor | list[EmbeddingRequest]:
     """Embeddings (N, D), float32, on the CPU, of which one may be (D,); of texts their requests.
 
     Args:

@@ -27,7 +27,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Placement:
+class DeviceAndPrecision:
     """The device and precision a model runs in. Weights are always float32.
 
     Attributes:
@@ -56,7 +56,7 @@ class Placement:
         return 32768
 
 
-def choose_device(device: str, precision: str, before: str | None = None) -> Placement:
+def choose_device(device: str, precision: str, before: str | None = None) -> DeviceAndPrecision:
     """Resolve `auto`.
 
     Args:
@@ -88,8 +88,10 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Pla
         if precision == "bf16" and device == "cuda" and not bf16:
             raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
         of_user = cast(Precision, precision)
-        return Placement(device, of_user, f"device {device}{reason}; precision {precision}")
-    return Placement(device, chosen, f"device {device}{reason}; precision {chosen}: {precision_reason}")
+        return DeviceAndPrecision(device, of_user, f"device {device}{reason}; precision {precision}")
+    return DeviceAndPrecision(
+        device, chosen, f"device {device}{reason}; precision {chosen}: {precision_reason}"
+    )
 
 
 def has_bf16_instructions() -> bool:
@@ -102,7 +104,7 @@ def has_bf16_instructions() -> bool:
     return not is_x86 or cpu._is_avx512_bf16_supported() or cpu._is_amx_tile_supported()
 
 
-def log_placement(placement: Placement) -> None:
+def log_placement(placement: DeviceAndPrecision) -> None:
     """Log device, precision and threads, and warn of a precision that slows this processor down."""
     log.info("%s%s", placement.reason, _threads() if placement.device == "cpu" else "")
     if placement.device == "cpu" and placement.precision == "bf16" and not has_bf16_instructions():
@@ -126,7 +128,7 @@ _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
 _TIMEOUT = timedelta(hours=2)  # for waiting processes, while another downloads or scores
 
 
-def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
+def start_processes(placement: DeviceAndPrecision) -> tuple[Accelerator, Processes]:
     """Set up accelerate for this device and precision; also returns this process' place in the launch.
 
     Raises:

@@ -60,7 +60,7 @@ from idiomtune.errors import ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import checked_count
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import LayersRequest, Request, Role
+from idiomtune.requests import EmbeddingRequest, LayersRequest, Role
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Encoder(nn.Module):
             raise UserError(
                 f"the model's hidden states have {hidden} dimensions and its embeddings {width}, so they "
                 "cannot be compared: leave model.span unset",
-                option="model.span=raw",
+                option="model.span_from=last_hidden_state",
             )
         try:
             self.prompts = prompts or prompts_of(model.prompts)
@@ -161,8 +161,8 @@ class Encoder(nn.Module):
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
         self.idiom_tokens = idiom_tokens
         self._tokenizer = Tokenizer(model)
-        self.truncated_spans: set[Request] = set()
-        self.truncated: set[Request] = set()
+        self.truncated_spans: set[EmbeddingRequest] = set()
+        self.truncated: set[EmbeddingRequest] = set()
         self.eval()
         if checkpoint is not None and self.device.type != "meta":
             check_embeddings(checkpoint.path, self._embed_some_tokens(), self.dimension)
@@ -187,7 +187,7 @@ class Encoder(nn.Module):
             device: `cpu`, `cuda` or `mps`; by default the fastest available.
             empty: read no weights: it can read requests and refuse options, but embed nothing.
             options: those of the section `model` (:doc:`/docs/reference/options`), as `max_length=64` or
-                `span="raw"`; None = by default.
+                `span_from="last_hidden_state"`; None = by default.
 
         Raises:
             UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
@@ -329,7 +329,12 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def _encode(
-        self, name: str, requests: Sequence[Request], *, batch_size: int | None = None, has_bar: bool = True
+        self,
+        name: str,
+        requests: Sequence[EmbeddingRequest],
+        *,
+        batch_size: int | None = None,
+        has_bar: bool = True,
     ) -> Tensor:
         """(R, D), float32, on the CPU; `name` is what the caller calls the texts."""
         has_bar = has_bar and sys.stderr.isatty()
@@ -365,7 +370,7 @@ class Encoder(nn.Module):
         b = [second] if isinstance(second, str) else second
         return self._compare({"first": a, "second": a if b is None else embeddings_or_requests("second", b)})
 
-    def _compare(self, sides: Mapping[str, Tensor | list[Request]]) -> Tensor:
+    def _compare(self, sides: Mapping[str, Tensor | list[EmbeddingRequest]]) -> Tensor:
         """(N, M), of two arguments by their names: embeddings, or requests for them."""
         a, b = (
             side if isinstance(side, Tensor) else self._encode(name, side) for name, side in sides.items()
@@ -473,7 +478,7 @@ class Encoder(nn.Module):
 
     def forward(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[EmbeddingRequest],
         on_progress: Callable[[int], None] | None = None,
         *,
         batch_size: int | None = None,
@@ -503,12 +508,14 @@ class Encoder(nn.Module):
                 on_progress(batch.num_texts_of(len(requests)))
         return combine(in_request_order(torch.cat(pieces), order))
 
-    def readings(self, requests: Sequence[Request]) -> tuple[Sequence[Request], Callable[[Tensor], Tensor]]:
+    def readings(
+        self, requests: Sequence[EmbeddingRequest]
+    ) -> tuple[Sequence[EmbeddingRequest], Callable[[Tensor], Tensor]]:
         """What is embedded for R requests, they themselves first; and what makes their (R, D) of its rows."""
         return requests, lambda rows: rows
 
     def forward_batches(
-        self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
+        self, requests: Sequence[EmbeddingRequest], *, min_batches: int = 1, batch_size: int | None = None
     ) -> list[ForwardBatch]:
         """The forward batches that embed all requests: longest texts first, each view of a text once.
 
@@ -528,7 +535,9 @@ class Encoder(nn.Module):
         self.truncated |= truncated
         return batches
 
-    def warn_of_truncated(self, requests: Collection[Request], before: Collection[Request] = ()) -> None:
+    def warn_of_truncated(
+        self, requests: Collection[EmbeddingRequest], before: Collection[EmbeddingRequest] = ()
+    ) -> None:
         """Warn of truncated texts and spans, unless the warning was given before."""
         if (truncated := self.truncated.intersection(requests)) and not truncated.issubset(before):
             num_truncated, num_texts = map(self.reader.num_texts, (truncated, requests))

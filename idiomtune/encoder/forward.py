@@ -18,7 +18,7 @@ from transformers.masking_utils import sdpa_mask
 from idiomtune.encoder.reading import Reader, Tokens, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
-from idiomtune.requests import LayersRequest, Request
+from idiomtune.requests import EmbeddingRequest, LayersRequest
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
@@ -180,12 +180,12 @@ class ForwardBatch(NamedTuple):
 
 
 def plan_batches(
-    requests: Sequence[Request],
+    requests: Sequence[EmbeddingRequest],
     reader: Reader,
     tokens_per_forward: int,
     min_batches: int,
     batch_size: int | None,
-) -> tuple[list[ForwardBatch], set[Request], set[Request]]:
+) -> tuple[list[ForwardBatch], set[EmbeddingRequest], set[EmbeddingRequest]]:
     """The forward batches, and the poolings of each text: see `Encoder.forward_batches`.
 
     Args:
@@ -206,7 +206,7 @@ def plan_batches(
     }
     requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
     for i, (text, _) in enumerate(rendered):
-        requests_of.setdefault((text, requests[i].view), []).append(i)
+        requests_of.setdefault((text, requests[i].dropout_pass), []).append(i)
     rows = list(requests_of.values())
     lengths = [len(tokens[answered[0]].input_ids) for answered in rows]
     batches = []
@@ -254,7 +254,7 @@ def _split_batches(
     return chunks
 
 
-def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[int]:
+def tokens_of_span(tokens: Tokens, span: Span | None, request: EmbeddingRequest) -> list[int]:
     """Positions of the tokens that overlap the span; special tokens have empty offsets.
 
     Args:
@@ -282,7 +282,7 @@ def _overlapping(tokens: Tokens, span: Span) -> list[int]:
     return [i for i, (start, end) in offsets if start < span[1] and end > span[0] and start < end]
 
 
-def spans_within(requests: Sequence[Request], reader: Reader) -> list[bool]:
+def spans_within(requests: Sequence[EmbeddingRequest], reader: Reader) -> list[bool]:
     """Whether the span of each request has a token within the model's maximum length."""
     rendered = reader.render(requests)
     tokens = reader.tokenizer([text for text, _ in rendered])

@@ -29,7 +29,6 @@ from transformers.utils import logging as transformers_logging
 
 from idiomtune.config import ModelSettings, check
 from idiomtune.config.validation import nearest
-from idiomtune.declarations.models import model_names, model_values, near_model_names
 from idiomtune.encoder.checks import LoadingReport, check_complete
 from idiomtune.encoder.forward import use_short_attention
 from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS
@@ -48,6 +47,7 @@ from idiomtune.io.files import (
 )
 from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
+from idiomtune.plugins.models import model_names, model_values, near_model_names
 
 log = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) 
         "prompts": prompts,
         "tokens_per_forward": settings.tokens_per_forward,
         "idiom_tokens": idioms,
-        "raw_spans": settings.span == "raw",
+        "raw_spans": settings.span_from == "last_hidden_state",
         "checkpoint": checkpoint,
     }
 
@@ -370,8 +370,8 @@ def load_model(
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[first, *after], prompts=prompts, device=device)
     for module in model:
-        if isinstance(module, Pooling) and settings.pool_prompts is not None:
-            module.include_prompt = settings.pool_prompts
+        if isinstance(module, Pooling) and settings.include_prompt is not None:
+            module.include_prompt = settings.include_prompt
         # A plain mean of layers, and a sum of two tokens, are not trained.
         if isinstance(module, WeightedLayerPooling):
             module.layer_weights.requires_grad_(False)

@@ -20,7 +20,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import ForwardBatch, in_request_order
 from idiomtune.encoder.sharding import is_sharded, reshard
 from idiomtune.io.processes import Processes
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 _CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes
 
@@ -76,7 +76,7 @@ class ParallelEncoder:
         self._autocast = autocast
         self._is_sharded = is_sharded(encoder)
 
-    def partition(self, requests: Sequence[Request]) -> Partition:
+    def partition(self, requests: Sequence[EmbeddingRequest]) -> Partition:
         """The forward batches of these requests, and which process runs which."""
         batches = self._encoder.forward_batches(requests, min_batches=self._processes.count)
         divide = partition_evenly if self._is_sharded else partition_by_size
@@ -130,7 +130,7 @@ class ParallelEncoder:
 @torch.no_grad()
 def embed_all(
     encoder: Encoder,
-    requests: Sequence[Request],
+    requests: Sequence[EmbeddingRequest],
     processes: Processes,
     on_progress: Callable[[int], None] | None = None,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,

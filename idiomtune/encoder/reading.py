@@ -17,7 +17,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.encoder.idiom_tokens import IdiomTokens
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 _MAX_CACHED_TEXTS = 200_000
 _TOKENIZING = threading.Lock()  # a call may change how a tokenizer truncates, which no other may read then
@@ -46,7 +46,7 @@ class Prompts:
             must = "must hold {query} exactly once, and {instruction} at most once"
             raise ValueError(f"instruction prompt {self.instruction!r} {must}")
 
-    def render(self, request: Request) -> Rendered:
+    def render(self, request: EmbeddingRequest) -> Rendered:
         """The text with prompts, and the request's span moved to its new offsets."""
         before, after = self.query if request.role == "query" else self.document, ""
         if request.role == "query" and request.instruction is not None:
@@ -208,11 +208,11 @@ class Reader(NamedTuple):
     idiom_tokens: IdiomTokens | None
     meanings: InsertedMeanings | None = None
 
-    def num_texts(self, requests: Iterable[Request]) -> int:
+    def num_texts(self, requests: Iterable[EmbeddingRequest]) -> int:
         """The number of distinct texts in these requests."""
         return len({self.prompts.render(request)[0] for request in requests})
 
-    def render(self, requests: Sequence[Request]) -> list[Rendered]:
+    def render(self, requests: Sequence[EmbeddingRequest]) -> list[Rendered]:
         """Each request's text as the model reads it, and its span moved to the new offsets."""
         bare = [self.prompts.render(request) for request in requests]
         meanings = self.meanings
@@ -228,7 +228,7 @@ class Reader(NamedTuple):
             for long, short, is_full in zip(rendered, bare, self._are_full(rendered), strict=True)
         ]
 
-    def read(self, requests: Sequence[Request]) -> list[Read]:
+    def read(self, requests: Sequence[EmbeddingRequest]) -> list[Read]:
         """Each request's text as the model reads it, its tokens, and which of them are pooled."""
         texts = [text for text, _ in self.render(requests)]
         return [
@@ -236,7 +236,7 @@ class Reader(NamedTuple):
             for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
         ]
 
-    def are_truncated(self, requests: Sequence[Request]) -> list[bool]:
+    def are_truncated(self, requests: Sequence[EmbeddingRequest]) -> list[bool]:
         """Whether each request's text reaches the maximum length."""
         return self._are_full(self.render(requests))
 
@@ -244,7 +244,7 @@ class Reader(NamedTuple):
         tokens = self.tokenizer([text for text, _ in rendered])
         return [self.limit is not None and len(ids) >= self.limit for ids, _ in tokens]
 
-    def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
+    def num_skipped(self, text: str, tokens: Tokens, request: EmbeddingRequest) -> int:
         """The number of prompt tokens outside the pooling, for models that do not pool prompts.
 
         Counted on the prompt alone, as sentence-transformers does.

@@ -22,7 +22,7 @@ from idiomtune.io.records import ADAPTER
 
 _NAME = "default"  # peft's name for a model's only adapter
 _PREFIX = "base_model.model."  # of tensors in peft's files
-_TARGETS = "retain.lora.target_modules"
+_TARGETS = "forgetting.lora.target_modules"
 
 
 def checkpoint_activations(transformer: Any) -> None:
@@ -158,7 +158,7 @@ def check_peft() -> None:
     """Raises UserError without the package that adapters come from."""
     if importlib.util.find_spec("peft") is None:
         message = "needs the package peft: pip install peft, or leave it out"
-        raise UserError(message, option="retain.lora.rank")
+        raise UserError(message, option="forgetting.lora.rank")
 
 
 def _targets(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:

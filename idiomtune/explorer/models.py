@@ -16,8 +16,7 @@ from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.source import find_sources
-from idiomtune.declarations.options import as_list
-from idiomtune.encoder.device import Placement, choose_device
+from idiomtune.encoder.device import DeviceAndPrecision, choose_device
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import (
     Corpus,
@@ -34,8 +33,9 @@ from idiomtune.glossaries.tables import glossary_path
 from idiomtune.hub.model_card import base_model
 from idiomtune.io.files import is_file, is_folder, user_path
 from idiomtune.io.records import LEARNED, check_recorded_files, refuse_recorded_code
-from idiomtune.io.runs import read_config, run_and_model
+from idiomtune.io.run_files import read_config, run_and_model
 from idiomtune.io.tables import shown_path
+from idiomtune.plugins.options import as_list
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def _settings(name: str, **options: Any) -> ModelSettings:
         raise UserError(str(error)) from None
 
 
-def _encoder(model: ShownModel, glossary: list[str] | None, placement: Placement) -> GlossaryEncoder:
+def _encoder(model: ShownModel, glossary: list[str] | None, placement: DeviceAndPrecision) -> GlossaryEncoder:
     """The model, with its own meanings or those of `glossary=`."""
     log.info("loading %s", model.name)
     settings = model.settings
@@ -142,7 +142,7 @@ def _encoder(model: ShownModel, glossary: list[str] | None, placement: Placement
     defaults = dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith("glossary_"))
     changes: dict[str, Any] = defaults | {"glossary": glossary, "glossary_dropout": 0.0}
     if model.saved is not None:  # as a model of its own, whose meanings can be replaced
-        changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
+        changes |= dict.fromkeys(("revision", "pooling", "include_prompt", "bidirectional", "idiom_tokens"))
         changes["path"] = str(model.saved)
     return build_encoder(settings.model_copy(update=changes), placement, labelled=labelled_usages)
 
@@ -174,7 +174,7 @@ def find_corpus(options: ExploreSettings) -> Corpus:
             return training_corpus(sources, name, data.get("columns"), data.get("form"))
     sample = bool(data.get("sample"))
     try:
-        root = idiolink_root(data.get("root"), sample=sample)
+        root = idiolink_root(data.get("idiolink"), sample=sample)
     except UserError as error:
         raise UserError(f"{error}\n  - or another corpus: corpus=<file or folder>, corpus=sample") from None
     (scored, *_) = as_list(benchmark.get("split") or "val")

@@ -30,14 +30,14 @@ from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.data.user.text_table import normal_text
 from idiomtune.data.user.texts import read_texts
-from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder
 from idiomtune.io.processes import Processes
 from idiomtune.io.tables import is_table, shown_path
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import Request
+from idiomtune.plugins.dataset import Form
+from idiomtune.requests import EmbeddingRequest
 
 log = logging.getLogger(__name__)
 
@@ -216,12 +216,12 @@ class SearchedModel:
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> SearchedModel:
         """Embed a corpus; embeddings are cached, as those of runs."""
 
-        def embed(requests: Sequence[Request], title: str) -> Tensor:
+        def embed(requests: Sequence[EmbeddingRequest], title: str) -> Tensor:
             rows = embed_or_read(encoder, requests, Processes(), f"{title}, {name}")
             encoder.warn_of_truncated(requests)
             return normalize(rows, dim=1).to(encoder.device)
 
-        documents = embed([Request(document.text) for document in corpus.documents], "documents")
+        documents = embed([EmbeddingRequest(document.text) for document in corpus.documents], "documents")
         modes = MODES if corpus.has_spans else MODES[:1]
         requests = [_request(query, mode) for mode in modes for query in corpus.queries]
         queries = torch.split(embed(requests, "queries"), len(corpus.queries))
@@ -308,7 +308,7 @@ class Explorer:
         return answers, [self._add_shares(*parts) for parts in zip(self.models, columns_of, strict=True)]
 
     def _answer(
-        self, query: Passage, request: Request, vectors: Sequence[Tensor], number: int | None = None
+        self, query: Passage, request: EmbeddingRequest, vectors: Sequence[Tensor], number: int | None = None
     ) -> dict[str, Any]:
         """See :meth:`search`.
 
@@ -353,9 +353,9 @@ class Explorer:
         return words
 
 
-def _request(text: Passage, mode: Mode) -> Request:
+def _request(text: Passage, mode: Mode) -> EmbeddingRequest:
     """The request for a query, by its whole text or its span."""
-    return Request(text.text, text.span, role="query", pooling=mode)
+    return EmbeddingRequest(text.text, text.span, role="query", pooling=mode)
 
 
 def _cosines(
@@ -368,12 +368,12 @@ def _cosines(
     return values
 
 
-def _unit_vector(encoder: Encoder, request: Request) -> Tensor:
+def _unit_vector(encoder: Encoder, request: EmbeddingRequest) -> Tensor:
     """(D,), a query's embedding, of unit length."""
     return normalize(encoder([request]).float(), dim=1)[0]
 
 
-def _as_read(text: str, encoder: Encoder, request: Request) -> list[tuple[str, bool]] | None:
+def _as_read(text: str, encoder: Encoder, request: EmbeddingRequest) -> list[tuple[str, bool]] | None:
     """The pieces of a query as the model reads it, each with whether the model added it; None if none is."""
     (read,) = encoder.reader.read([request])
     if read.text == text:
@@ -425,7 +425,7 @@ def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 
 
 def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
-    read = encoder.reader.read([Request(text) for text in texts])
+    read = encoder.reader.read([EmbeddingRequest(text) for text in texts])
     embeddings = encoder.embed_tokens([part.tokens.input_ids for part in read]).float().cpu()  # (B, T, D)
     rows_of = []
     for part, tokens in zip(read, embeddings, strict=True):
@@ -444,7 +444,9 @@ def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 def _losses_without(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
     split = [_WORD.findall(text) for text in texts]
     without = [["".join(words[:i] + words[i + 1 :]) for i in range(len(words))] for words in split]
-    requests = [Request(text) for text, rest in zip(texts, without, strict=True) for text in (text, *rest)]
+    requests = [
+        EmbeddingRequest(text) for text, rest in zip(texts, without, strict=True) for text in (text, *rest)
+    ]
     vectors = normalize(encoder(requests).float().cpu(), dim=1)
     embeddings = torch.split(vectors, [len(rest) + 1 for rest in without])
     return [

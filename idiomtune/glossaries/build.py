@@ -14,7 +14,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
 from idiomtune.config.settings import LearnedModel
 from idiomtune.encoder.checks import check_special_token
-from idiomtune.encoder.device import Placement
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.forward import tokens_of_span
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
@@ -24,16 +24,16 @@ from idiomtune.glossaries.choose import choose_meanings
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.glossaries.usage_gate import LoadUsages
 from idiomtune.io.files import is_folder, list_names, user_path
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 log = logging.getLogger(__name__)
 
-_IN_SAVED = ("revision", "pooling", "pool_prompts", "bidirectional")  # a saved model has these in its files
+_IN_SAVED = ("revision", "pooling", "include_prompt", "bidirectional")  # a saved model has these in its files
 
 
 def build_encoder(
     model: ModelSettings,
-    placement: Placement,
+    placement: DeviceAndPrecision,
     saved: Path | None = None,
     *,
     expressions: Iterable[str] = (),
@@ -100,7 +100,7 @@ def saved_pooling(model: ModelSettings) -> str | None:
 def check_model_options(
     model: ModelSettings,
     lora: LoraSettings,
-    requests: Iterable[Iterable[Request]],
+    requests: Iterable[Iterable[EmbeddingRequest]],
     special_tokens: Mapping[str, str],
 ) -> None:
     """Check the options that loading the model, or the first step, would refuse.
@@ -133,7 +133,7 @@ def check_model_options(
         _check_spans(encoder, group)
 
 
-def _check_spans(encoder: GlossaryEncoder, requests: Iterable[Request]) -> None:
+def _check_spans(encoder: GlossaryEncoder, requests: Iterable[EmbeddingRequest]) -> None:
     """Refuse spans that all begin beyond the maximum length."""
     problem = None
     for request in requests:
@@ -190,7 +190,7 @@ def _check_tokens_are_read(encoder: GlossaryEncoder) -> None:
         UserError: if there are any; it names some.
     """
     meanings, tokens = encoder.meanings, encoder.idiom_tokens
-    if meanings is None or meanings.form != "in_place" or tokens is None or not tokens.replace:
+    if meanings is None or meanings.form != "replace" or tokens is None or not tokens.replace:
         return
     hidden = [
         name
@@ -201,6 +201,6 @@ def _check_tokens_are_read(encoder: GlossaryEncoder) -> None:
         raise UserError(
             "a meaning would replace expressions that have an idiom token, so their tokens would never be "
             f"read: {list_names(hidden, 5)}. Take these out of the glossary, or give "
-            "model.glossary_form=beside, model.glossary=[] or model.replace_expressions=false",
-            option="model.glossary_form=in_place",
+            "model.glossary_form=append, model.glossary=[] or model.replace_expressions=false",
+            option="model.glossary_form=replace",
         )

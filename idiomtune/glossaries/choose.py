@@ -9,7 +9,7 @@ from typing import Any
 from idiomtune.config import ModelSettings
 from idiomtune.config.settings import LearnedModel
 from idiomtune.errors import UserError
-from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.glossaries.tables import named_glossary
 from idiomtune.glossaries.usage_gate import LoadUsages, fitted_gate, shipped_gate
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def choose_meanings(
     encoder: Any, model: ModelSettings, *, is_saved: bool = False, labelled: LoadUsages | None = None
-) -> Meanings | None:
+) -> GlossaryReader | None:
     """The checkpoint's meanings or those of `model.glossary`, with the options applied; None without any.
 
     A checkpoint that was trained with the same files keeps its own meanings.
@@ -39,7 +39,7 @@ def choose_meanings(
     return with_gate(encoder, meanings, model, labelled, is_trained=encoder.meanings is not None)
 
 
-def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | None:
+def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> GlossaryReader | None:
     own = None if model.glossary == [] else encoder.meanings
     glossary = None if is_saved and own else named_glossary(model)
     options = {name: getattr(model, f"glossary_{name}") for name in ("form", "gate", "dropout")}
@@ -51,7 +51,7 @@ def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> M
             option = f"model.glossary_{named[0]}={str(options[named[0]]).lower()}"
             raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
         return None
-    meanings = (own or Meanings({})).override(form=options["form"], dropout=options["dropout"])
+    meanings = (own or GlossaryReader({})).override(form=options["form"], dropout=options["dropout"])
     if options["gate"] is False:
         meanings = replace(meanings, gate=None)
     if own is not None and meanings.gate is not None and meanings.form != own.form:
@@ -70,8 +70,8 @@ def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> M
 
 
 def with_gate(
-    encoder: Any, meanings: Meanings, model: ModelSettings, labelled: LoadUsages, *, is_trained: bool
-) -> Meanings:
+    encoder: Any, meanings: GlossaryReader, model: ModelSettings, labelled: LoadUsages, *, is_trained: bool
+) -> GlossaryReader:
     """An encoder's meanings, with a gate if `model.glossary_gate` asks for one.
 
     By default if a gate is shipped for an untrained model and no other way of reading is chosen.
@@ -91,7 +91,7 @@ def with_gate(
     gate = shipped_gate(encoder)
     if gate is None and not wanted:
         return meanings
-    form = meanings.form if is_trained else model.glossary_form or "in_place"
+    form = meanings.form if is_trained else model.glossary_form or "replace"
     if not wanted:
         log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
     return replace(meanings, form=form, gate=gate or fitted_gate(encoder, labelled))

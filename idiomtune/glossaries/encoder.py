@@ -28,12 +28,12 @@ from idiomtune.encoder.saved_expressions import record_file
 from idiomtune.errors import ArgumentTypeError, UserError
 from idiomtune.expressions import Span
 from idiomtune.glossaries.choose import choose_meanings
-from idiomtune.glossaries.meanings import FILE, Meanings, saved_meanings
+from idiomtune.glossaries.meanings import FILE, GlossaryReader, saved_meanings
 from idiomtune.glossaries.usage_gate import GatedRequests, bare_expression, fit_gate, gate_of, shipped_gate
 from idiomtune.glossaries.usages import labelled_requests, usage_requests
 from idiomtune.io.files import cache_folder, list_names, path_text
 from idiomtune.io.tables import inputs_in, write_tables
-from idiomtune.requests import LayersRequest, Request
+from idiomtune.requests import EmbeddingRequest, LayersRequest
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class GlossaryEncoder(Encoder):
         model: SentenceTransformer | str | os.PathLike[str] | ModelSettings,
         prompts: Prompts | None = None,
         *,
-        meanings: Meanings | None = None,
+        meanings: GlossaryReader | None = None,
         device: str | None = None,
         empty: bool = False,
         **options: Any,
@@ -99,8 +99,8 @@ class GlossaryEncoder(Encoder):
             if others := options.keys() - {"tokens_per_forward", "idiom_tokens", "raw_spans"}:
                 message = f"{', '.join(others)}: only for a model that is loaded by its name or folder"
                 raise ArgumentTypeError(message, option=min(others))
-            if not isinstance(meanings, Meanings | None):
-                raise type_error("meanings", "Meanings or None", meanings)
+            if not isinstance(meanings, GlossaryReader | None):
+                raise type_error("meanings", "GlossaryReader or None", meanings)
             super().__init__(model, prompts, **options)
             self.meanings = meanings
             return
@@ -147,7 +147,7 @@ class GlossaryEncoder(Encoder):
             self.meanings.save(folder)
             record_file(Path(folder), FILE)
 
-    def reading(self, meanings: Meanings | None) -> GlossaryEncoder:
+    def reading(self, meanings: GlossaryReader | None) -> GlossaryEncoder:
         """A second encoder of the same model with these meanings; this encoder keeps its own."""
         encoder = GlossaryEncoder(
             self.model,
@@ -170,16 +170,16 @@ class GlossaryEncoder(Encoder):
 
     # ---------------------------------------------------------------- for users
 
-    def _encode(self, name: str, requests: Sequence[Request], **options: Any) -> Tensor:
+    def _encode(self, name: str, requests: Sequence[EmbeddingRequest], **options: Any) -> Tensor:
         self._log_coverage(requests)
         return super()._encode(name, requests, **options)
 
-    def _compare(self, sides: Mapping[str, Tensor | list[Request]]) -> Tensor:
+    def _compare(self, sides: Mapping[str, Tensor | list[EmbeddingRequest]]) -> Tensor:
         distinct = {id(side): side for side in sides.values() if not isinstance(side, Tensor)}
         self._log_coverage([request for side in distinct.values() for request in side])
         return super()._compare(sides)
 
-    def _log_coverage(self, requests: Sequence[Request]) -> None:
+    def _log_coverage(self, requests: Sequence[EmbeddingRequest]) -> None:
         """Log once how many of the glossary's expressions occur in the texts that are embedded first."""
         if self.meanings is not None and not self._has_logged_coverage and requests:
             self._has_logged_coverage = True
@@ -309,7 +309,9 @@ class GlossaryEncoder(Encoder):
         """As of `Encoder`; never with a gate."""
         return super().averages_tokens and (self.meanings is None or self.meanings.gate is None)
 
-    def readings(self, requests: Sequence[Request]) -> tuple[Sequence[Request], Callable[[Tensor], Tensor]]:
+    def readings(
+        self, requests: Sequence[EmbeddingRequest]
+    ) -> tuple[Sequence[EmbeddingRequest], Callable[[Tensor], Tensor]]:
         """As :meth:`Encoder.readings`; when scoring, with those by which a gate weighs meanings."""
         if self.training or self.meanings is None or self.meanings.gate is None:
             return super().readings(requests)

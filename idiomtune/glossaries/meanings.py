@@ -32,7 +32,7 @@ _FIELDS = ("form", "about", "senses")
 _OPTIONAL = {"gate", "forms"}
 _MAX_CACHED_TEXTS = 200_000
 
-GlossaryForm = Literal["beside", "in_place"]
+GlossaryForm = Literal["append", "replace"]
 
 
 class UsageClassifier(NamedTuple):
@@ -80,13 +80,13 @@ def of_expression(features: Tensor, layers: Sequence[int]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Meanings:
+class GlossaryReader:
     """A glossary as a model reads it: meanings after expressions, or instead of them.
 
     Attributes:
         senses: expression → its meanings, of which the first is read; none for a name in a list: its text is
             unchanged, but a gate keeps its usages apart.
-        form: `beside` = after the expression, in brackets; `in_place` = instead of it.
+        form: `append` = after the expression, in brackets; `replace` = instead of it.
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
         gate: weighs meanings by usage (:mod:`idiomtune.glossaries.usage_gate`), if there is one.
@@ -94,7 +94,7 @@ class Meanings:
     """
 
     senses: dict[str, list[str]]
-    form: GlossaryForm = "beside"
+    form: GlossaryForm = "append"
     dropout: float = 0.0
     about: dict[str, Any] = Field(default_factory=dict)
     gate: UsageClassifier | None = None
@@ -104,7 +104,7 @@ class Meanings:
         """For pickles: without caches."""
         return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
 
-    def override(self, **options: Any) -> Meanings:
+    def override(self, **options: Any) -> GlossaryReader:
         """A copy with other options; None keeps an option."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
@@ -115,7 +115,7 @@ class Meanings:
     def inserted_text(self, expression: str) -> str:
         """The text that an expression gets: ` (made people relax)` after it, or the meaning instead of it."""
         meaning = self.meaning(expression)
-        return meaning if self.form == "in_place" else f" ({meaning})"
+        return meaning if self.form == "replace" else f" ({meaning})"
 
     def insert(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with meanings, and the span moved to its new offsets.
@@ -133,7 +133,7 @@ class Meanings:
 
     def _rewrite(self, text: str) -> tuple[str, list[Edit]]:
         matches = [match for match in self.find(text) if self.senses[match[2]]]
-        if self.form == "beside":
+        if self.form == "append":
             matches = [(end, end, name) for _, end, name in matches]
         return rewrite(text, [(start, end, self.inserted_text(name)) for start, end, name in matches])
 
@@ -183,7 +183,7 @@ def _index_of(expressions: tuple[str, ...], forms: tuple[tuple[str, ...], ...]) 
     return ExpressionIndex(expressions, {name: forms_of for name, *forms_of in forms})
 
 
-def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
+def saved_meanings(content: dict[str, Any], hidden: int) -> GlossaryReader:
     """The meanings that a checkpoint was saved with.
 
     Args:
@@ -195,7 +195,7 @@ def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
     """
     if content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}, expected {_FORMAT}")
-    meanings = Meanings(**{name: content[name] for name in [*_FIELDS, *(_OPTIONAL & content.keys())]})
+    meanings = GlossaryReader(**{name: content[name] for name in [*_FIELDS, *(_OPTIONAL & content.keys())]})
     meanings.find("")  # refuses expressions without a letter
     if (gate := meanings.gate) is not None:
         sizes, width = (len(gate.direction), len(gate.bare)), len(gate.layers) * hidden

@@ -22,7 +22,7 @@ from idiomtune.expressions import (
     find_nested,
     plain_expression,
 )
-from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.io.files import fingerprints, is_file, is_folder, list_names, printable, user_path
 from idiomtune.io.tables import shown_path
 
@@ -117,9 +117,9 @@ class Glossary(NamedTuple):
         optional = {"sources": sources, "licences": licences, "without_licence": without_licence}
         return facts | {name: value for name, value in optional.items() if value}
 
-    def meanings(self) -> Meanings:
-        """The :class:`Meanings` for an encoder."""
-        return Meanings(self.senses, about=self.describe(), forms=self.forms)
+    def meanings(self) -> GlossaryReader:
+        """The :class:`GlossaryReader` for an encoder."""
+        return GlossaryReader(self.senses, about=self.describe(), forms=self.forms)
 
 
 def first_clause(meaning: str) -> str:

@@ -24,19 +24,19 @@ from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
 from idiomtune.expressions import is_among
-from idiomtune.glossaries.meanings import Meanings, UsageClassifier, of_expression
+from idiomtune.glossaries.meanings import GlossaryReader, UsageClassifier, of_expression
 from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.io.cache import cached_file
 from idiomtune.io.files import list_names, read_json, write_json
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import LayersRequest, Request, Usage
+from idiomtune.requests import EmbeddingRequest, LabelledUse, LayersRequest
 
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
 _VERSION = 6  # of what is fitted: kept gates of others are not read
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
-_WEIGHTS = {"beside": 0.6, "in_place": 0.8}
+_WEIGHTS = {"append": 0.6, "replace": 0.8}
 _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
@@ -46,7 +46,7 @@ _ALIKE = 0.3  # mean cosine of two sentences from which on that is much: e5's ha
 _SHALLOW = 6  # layers of a model of which a gate reads nearly all, and which all sentences are read by
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
-LoadUsages = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
+LoadUsages = Callable[[Iterable[str]], list[LabelledUse]]  # from idioms that it leaves out
 
 
 def fit_usage_gate(
@@ -116,7 +116,7 @@ class GatedRequests:
     """Requests, and the further readings of their texts that a gate needs.
 
     Spans without a part of an expression, and texts near the maximum length, stay unchanged. A model that was
-    not trained to read meanings (`in_place`) reads the texts without them.
+    not trained to read meanings (`replace`) reads the texts without them.
 
     Args:
         requests: R embeddings to compute.
@@ -128,14 +128,18 @@ class GatedRequests:
     """
 
     def __init__(
-        self, requests: Sequence[Request], reader: Reader, meanings: Meanings, gate: UsageClassifier
+        self,
+        requests: Sequence[EmbeddingRequest],
+        reader: Reader,
+        meanings: GlossaryReader,
+        gate: UsageClassifier,
     ) -> None:
         self.requests = list(requests)
         self._num_asked = len(requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
         self._is_named: list[bool] = []  # of these: only names, without meanings
         self._gate, self._weight = gate, _WEIGHTS[meanings.form]
-        if meanings.form == "in_place":
+        if meanings.form == "replace":
             self.requests = [replace(request, with_meanings=False) for request in requests]
         readings = {
             row: kinds
@@ -149,7 +153,7 @@ class GatedRequests:
         }
         distinct = list(dict.fromkeys(chain.from_iterable(complete.values())))
         is_truncated = dict(zip(distinct, reader.are_truncated(distinct), strict=True))
-        rows: dict[Request, int] = {}
+        rows: dict[EmbeddingRequest, int] = {}
         for row, kinds in readings.items():
             if not any(is_truncated[request] for request in complete[row]):
                 self._rows[row] = [
@@ -194,7 +198,7 @@ def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
     return normalize(sums, dim=1)
 
 
-def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
+def _readings(request: EmbeddingRequest, meanings: GlossaryReader) -> list[list[EmbeddingRequest]]:
     """The further readings of a text for a gate, of five kinds; empty without an expression in text or span.
 
     Returns:
@@ -213,7 +217,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)
     bare = LayersRequest(request.text, with_meanings=False)
-    own = replace(sentence, with_meanings=meanings.form == "beside")
+    own = replace(sentence, with_meanings=meanings.form == "append")
     return [
         [
             *(replace(bare, span=old) for old, _, _ in matches),
@@ -356,7 +360,7 @@ def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
     return _read(read_json(cached_file("gates", [_VERSION, bare.digest(), facts], fit, suffix=".json")))
 
 
-def enough_usages(encoder: Any, usages: Sequence[Usage]) -> Sequence[Usage]:
+def enough_usages(encoder: Any, usages: Sequence[LabelledUse]) -> Sequence[LabelledUse]:
     """Those that a gate needs: all, or for a deep model one sentence of each expression in each usage.
 
     A fifth of the sentences fits a deep model as well. They are drawn by their texts; those without a span,
@@ -364,7 +368,7 @@ def enough_usages(encoder: Any, usages: Sequence[Usage]) -> Sequence[Usage]:
     """
     if _depth(encoder) <= _SHALLOW:
         return usages
-    drawn: dict[tuple[str, bool], Usage] = {}
+    drawn: dict[tuple[str, bool], LabelledUse] = {}
     for usage in sorted(usages, key=lambda usage: _digest(usage.sentence)):
         if usage.span is not None:
             drawn.setdefault((usage.phrase, usage.is_idiomatic), usage)
@@ -380,7 +384,7 @@ def _depth(encoder: Any) -> int:
     return depth
 
 
-def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
+def fit_gate(encoder: Any, usages: Sequence[LabelledUse]) -> UsageClassifier:
     """A gate on the encoder's hidden layers, fitted to these sentences, read without meanings.
 
     Args:
@@ -397,17 +401,17 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
     return gate
 
 
-def mean_embedding(encoder: Any, usages: Sequence[Usage]) -> tuple[float, ...]:
+def mean_embedding(encoder: Any, usages: Sequence[LabelledUse]) -> tuple[float, ...]:
     """The mean embedding of some of these sentences, if their cosines are high; else ()."""
     texts = sorted({usage.sentence for usage in usages}, key=_digest)[:_NUM_AVERAGED]
     with torch.no_grad():
-        rows = encoder([Request(text, with_meanings=False) for text in texts]).float()
+        rows = encoder([EmbeddingRequest(text, with_meanings=False) for text in texts]).float()
     mean = normalize(rows, dim=1).mean(0)  # (D,)
     return tuple(_round_numbers(mean)) if float(mean.square().sum()) > _ALIKE else ()
 
 
 def gate_examples(
-    encoder: Any, usages: Sequence[Usage]
+    encoder: Any, usages: Sequence[LabelledUse]
 ) -> tuple[Tensor, Sequence[bool], Sequence[str], list[int], Tensor, int]:
     """The arguments of :func:`fit_usage_gate` for these sentences.
 

@@ -9,7 +9,7 @@ from idiomtune.encoder.arguments import find_words, optional_list, requests_for,
 from idiomtune.errors import ArgumentValueError
 from idiomtune.expressions import Span
 from idiomtune.io.files import checked_text
-from idiomtune.requests import LayersRequest, Usage
+from idiomtune.requests import LabelledUse, LayersRequest
 
 
 def usage_requests(
@@ -40,7 +40,7 @@ def usage_requests(
 
 def labelled_requests(
     requests: Sequence[LayersRequest | None], names: Sequence[str], labels: Sequence[bool | None]
-) -> list[Usage]:
+) -> list[LabelledUse]:
     """The uses with a label, for a gate to be fitted to.
 
     Raises:
@@ -53,7 +53,7 @@ def labelled_requests(
         if label is not None and not (isinstance(label, Real) and label in (0, 1)):
             raise type_error("labels", "True (idiomatic), False (literal) or None", label, f"label {i}: ")
     uses = [
-        Usage(f"labels {i}", name, request.text, request.span, bool(label))
+        LabelledUse(f"labels {i}", name, request.text, request.span, bool(label))
         for i, (request, name, label) in enumerate(zip(requests, names, labels, strict=True))
         if request is not None and label is not None
     ]

@@ -25,14 +25,14 @@ from huggingface_hub import (
 )
 
 from idiomtune.data.names import MAGPIE
-from idiomtune.declarations.dataset import OWN
-from idiomtune.declarations.options import as_list
-from idiomtune.declarations.registry import benchmark_type, dataset_types, objective_types, score_declaration
-from idiomtune.declarations.score import Score, ScoreTable, read_scores
 from idiomtune.io.files import one_line, parse_yaml, user_path
 from idiomtune.io.pages import template
-from idiomtune.io.runs import read_config, read_run_json
+from idiomtune.io.run_files import read_config, read_run_json
 from idiomtune.io.tables import shown_path
+from idiomtune.plugins.dataset import OWN
+from idiomtune.plugins.options import as_list
+from idiomtune.plugins.registry import benchmark_type, dataset_types, objective_types, score_declaration
+from idiomtune.plugins.score import Score, ScoreTable, read_scores
 from idiomtune.reports import runs
 from idiomtune.reports.compare import beats_untrained, compare_monitored
 from idiomtune.reports.frames import group_runs
@@ -244,7 +244,7 @@ def model_card(
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
         idiom_tokens=idiom_tokens,
         reading={"after": ["Normalize"]} | record.get("reading", {}),
-        glossary={"form": "beside", "gate": None} | glossary,
+        glossary={"form": "append", "gate": None} | glossary,
         about=about if glossary else "",
         objective=objective,
         is_own=is_own,

@@ -33,7 +33,14 @@ from idiomtune.hub.model_card import (
 from idiomtune.io.files import find_links, list_names, printable, read_json, read_text, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
-from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
+from idiomtune.io.run_files import (
+    CHECKSUMS,
+    NOT_OF_THE_MODEL,
+    read_config,
+    read_run_json,
+    run_and_model,
+    verify,
+)
 from idiomtune.io.secrets import refuse_files
 from idiomtune.io.version import __version__
 

@@ -57,7 +57,7 @@ class Processes:
         """Whether this is the process that decides, writes and reports."""
         return self.rank == 0
 
-    def from_main(self, compute: Callable[[], T]) -> T:
+    def broadcast(self, compute: Callable[[], T]) -> T:
         """Compute in the main process; all processes get the result, or an error if it failed."""
         if self.count == 1:
             return compute()

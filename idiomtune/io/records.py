@@ -71,7 +71,7 @@ class _Configuration(_Fields):
     eval: _Section = None
     hub: _Section = None
     objective: _Section = None
-    retain: _Section = None
+    forgetting: _Section = None
     tracking: _Section = None
     trainer: _Section = None
 

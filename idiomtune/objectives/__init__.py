@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,9 +25,9 @@ class Batch:
         requests: everything to embed, in one forward call.
         anchors: ids of the anchors, for messages.
         targets: what the objective compares the embeddings with: labels, masks, which rows are what.
-        unmarked_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
+        plain_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
             distillation keeps near the base model's.
-        empty_because: why the objective cannot learn from it, whatever the embeddings are, with the option
+        skip_reason: why the objective cannot learn from it, whatever the embeddings are, with the option
             that cures it; "" where it can, or where that is unknown.
         pairs: rows of `requests` with an anchor and one of its positives, as far as these are known.
         negatives: int (K, 2), the same with an anchor and one of its negatives.
@@ -35,11 +35,11 @@ class Batch:
             are never an anchor and its negative.
     """
 
-    requests: Sequence[Request]
+    requests: Sequence[EmbeddingRequest]
     anchors: Sequence[str]
     targets: Any
-    unmarked_rows: Sequence[int] = ()
-    empty_because: str = ""
+    plain_rows: Sequence[int] = ()
+    skip_reason: str = ""
     pairs: Sequence[tuple[int, int]] = ()
     negatives: Tensor | None = None
     meanings: Tensor | None = None
@@ -95,7 +95,7 @@ class StepLog:
 
 
 @runtime_checkable
-class Publishes(Protocol):
+class SavesFiles(Protocol):
     """A module of an objective that users need along with the trained encoder (heads, experts)."""
 
     def publish(self, folder: Path) -> None:
@@ -103,7 +103,7 @@ class Publishes(Protocol):
 
 
 @runtime_checkable
-class HasBenchmark(Protocol):
+class ScoredModule(Protocol):
     """A module of an objective that is scored, together with the trained encoder.
 
     Attributes:
@@ -121,7 +121,7 @@ class HasBenchmark(Protocol):
 
 
 @runtime_checkable
-class PartlyPretrained(Protocol):
+class WithPretrainedPart(Protocol):
     """A module of an objective with a part that is pretrained, as the encoder is."""
 
     @property
@@ -146,17 +146,17 @@ class Objective(Protocol):
         """The data files that were read, for the run's record."""
 
     @property
-    def modules(self) -> nn.Module:
+    def head(self) -> nn.Module:
         """The modules trained in addition to the encoder; an empty module without any.
 
         The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
-        :class:`Publishes` is also written to the model's folder; one that is :class:`HasBenchmark` brings a
+        :class:`SavesFiles` is also written to the model's folder; one that is :class:`ScoredModule` brings a
         benchmark of its own.
         """
 
     @property
-    def unmarked_requests(self) -> Sequence[Request]:
-        """Every request that a batch's `unmarked_rows` can name."""
+    def plain_requests(self) -> Sequence[EmbeddingRequest]:
+        """Every request that a batch's `plain_rows` can name."""
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,14 +25,14 @@ class BaseObjective:
         batch_size: anchors of an optimizer step.
         seed: of the run.
         files: that were read, for the run's record.
-        unmarked_requests: every request that a batch's `unmarked_rows` can name.
+        plain_requests: every request that a batch's `plain_rows` can name.
         idiom_sentences: each training sentence that should contain an expression, (expression, sentence).
 
     Attributes:
-        modules: what is trained in addition to the encoder: nothing.
+        head: what is trained in addition to the encoder: nothing.
     """
 
-    modules: nn.Module
+    head: nn.Module
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class BaseObjective:
         batch_size: int,
         seed: int,
         files: Sequence[Path] = (),
-        unmarked_requests: Sequence[Request] = (),
+        plain_requests: Sequence[EmbeddingRequest] = (),
         idiom_sentences: Sequence[tuple[str, str]] = (),
     ) -> None:
         from torch import nn
 
         self.num_anchors, self.batch_size, self.seed = num_anchors, batch_size, seed
-        self.files, self.unmarked_requests, self.idiom_sentences = files, unmarked_requests, idiom_sentences
-        self.modules = nn.Module()
+        self.files, self.plain_requests, self.idiom_sentences = files, plain_requests, idiom_sentences
+        self.head = nn.Module()
 
     def describe(self) -> str:
         """One line for the log, the scores and the model card."""
@@ -58,10 +58,10 @@ class BaseObjective:
         """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
         import numpy as np
 
-        from idiomtune.objectives.steps import in_shards, shuffled_steps
+        from idiomtune.objectives.batching import shuffled_steps, split_micro_steps
 
         rng = np.random.default_rng([self.seed, epoch, 0])
-        return in_shards(shuffled_steps(range(self.num_anchors), self.batch_size, rng), shards)
+        return split_micro_steps(shuffled_steps(range(self.num_anchors), self.batch_size, rng), shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """The batch of these anchors in this epoch."""

@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.options import Count, Factor, Section, Temperature, Text, Weight
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
-from idiomtune.objectives.steps import balanced_steps, in_shards, shuffled_steps
-from idiomtune.requests import Request, Role
+from idiomtune.objectives.batching import balanced_steps, shuffled_steps, split_micro_steps
+from idiomtune.plugins.objective import ObjectiveOptions
+from idiomtune.plugins.options import ConfigSection, Count, Factor, Temperature, Text, Weight
+from idiomtune.requests import EmbeddingRequest, Role
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from idiomloss import CandidateMasks
 
 
-class InfoNCESection(Section):
+class InfoNCESection(ConfigSection):
     temperature: Temperature
     denominator: Literal["negatives", "own_positive", "all_positives"]
     in_batch: Literal["none", "positives", "all"]
@@ -122,8 +122,8 @@ class ContrastiveObjective(ABC):
         ids: int (N,), equal for records that are the same.
         weights: (A,), of the anchors in the loss; None = all the same.
         from_batch: the candidates of an anchor are all other anchors of its micro-batch.
-        pairs_every: of `from_batch`: in each such epoch, from the first, anchors have candidates of their
-            own and batches are shuffled; 0 = in none.
+        single_positive_every: of `from_batch`: in each such epoch, from the first, anchors have candidates
+            of their own and batches are shuffled; 0 = in none.
         groups_name: what groups are called in the log; "" if there are none.
         batch_size: anchors an optimizer step.
         seed: of the order of anchors.
@@ -132,7 +132,7 @@ class ContrastiveObjective(ABC):
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
     """
 
-    unmarked_requests: Sequence[Request]
+    plain_requests: Sequence[EmbeddingRequest]
     idiom_sentences: Sequence[tuple[str, str]]
     usages: Sequence[tuple[str, bool]] = ()
 
@@ -147,7 +147,7 @@ class ContrastiveObjective(ABC):
         ids: ArrayLike,
         weights: NDArray[Any] | None = None,
         from_batch: bool,
-        pairs_every: int = 0,
+        single_positive_every: int = 0,
         groups_name: str,
         batch_size: int,
         seed: int,
@@ -161,9 +161,9 @@ class ContrastiveObjective(ABC):
         self.options = options
         self.files = files
         self.batch_size, self.seed = batch_size, seed
-        self.modules = torch.nn.Module()  # trains nothing in addition to the encoder
+        self.head = torch.nn.Module()  # trains nothing in addition to the encoder
         self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
-        self.pairs_every = pairs_every
+        self.single_positive_every = single_positive_every
         self._groups_name, self._from_batch = groups_name, from_batch
         self._in_batch = "all" if from_batch else section.in_batch
         self._false_negatives = "positive" if from_batch else section.false_negatives
@@ -179,7 +179,7 @@ class ContrastiveObjective(ABC):
         else:
             has_positive = np.array([len(self.candidates(0, i)[0]) > 0 for i in range(len(self._anchors))])
         is_usable = self._has_positive = has_positive
-        if from_batch and not pairs_every:
+        if from_batch and not single_positive_every:
             groups = classes[:, 0]
             is_usable = np.isin(groups, groups[has_positive])
         self._usable = np.flatnonzero(is_usable)
@@ -200,7 +200,7 @@ class ContrastiveObjective(ABC):
         """The share of an epoch's anchors that have a positive in their batch."""
         import numpy as np
 
-        epoch = 1 if self.pairs_every else 0
+        epoch = 1 if self.single_positive_every else 0
         if self._has_own_candidates(epoch):
             return 1.0
         steps = self.epoch_steps(epoch, 1)
@@ -224,20 +224,20 @@ class ContrastiveObjective(ABC):
         """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
 
     def _has_pairs(self, epoch: int) -> bool:
-        """Whether it is one of `pairs_every`."""
-        return self.pairs_every > 0 and epoch % self.pairs_every == 0
+        """Whether it is one of `single_positive_every`."""
+        return self.single_positive_every > 0 and epoch % self.single_positive_every == 0
 
     def _has_own_candidates(self, epoch: int) -> bool:
         """Whether each anchor has its own in this epoch."""
         return not self._from_batch or self._has_pairs(epoch)
 
     @abstractmethod
-    def request(self, record: int, mode: str, role: Role) -> Request:
+    def request(self, record: int, mode: str, role: Role) -> EmbeddingRequest:
         """The request for a record."""
 
     @abstractmethod
-    def is_unmarked(self, request: Request) -> bool:
-        """Whether it is one of `unmarked_requests`."""
+    def is_unmarked(self, request: EmbeddingRequest) -> bool:
+        """Whether it is one of `plain_requests`."""
 
     @abstractmethod
     def usage(self, record: int) -> str:
@@ -289,7 +289,7 @@ class ContrastiveObjective(ABC):
                 steps = [list(islice(shuffled, size)) for size in sorted(map(len, steps), reverse=True)]
         if self.options.drop_last:
             steps = [step for step in steps if len(step) == self.batch_size]
-        return in_shards(steps, shards)
+        return split_micro_steps(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests and masks of these anchors."""
@@ -326,7 +326,7 @@ class ContrastiveObjective(ABC):
         is_itself = self._ids[records][:, None] == self._ids[candidates]
         repeats = (masks.positive & is_itself).any(0).repeat(len(self.document_modes))
         for i in (repeats.nonzero() + first).flatten().tolist():
-            requests[i] = replace(requests[i], view=1)
+            requests[i] = replace(requests[i], dropout_pass=1)
         positive_weights = anchor_weights = None
         if weights := self.options.usage_weights:
             of_candidates = [weights.get(self.usage(candidate), 1.0) for candidate in candidates]
@@ -340,8 +340,8 @@ class ContrastiveObjective(ABC):
             requests,
             [self.record_name(record) for record in records],
             targets,
-            unmarked_rows=[row for row, request in enumerate(requests) if self.is_unmarked(request)],
-            empty_because=self._why_empty(targets),
+            plain_rows=[row for row, request in enumerate(requests) if self.is_unmarked(request)],
+            skip_reason=self._why_empty(targets),
             pairs=[(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()],
             negatives=None if self._false_negatives == "keep" else negatives,
             meanings=self._labels[read],
@@ -396,4 +396,4 @@ class ContrastiveObjective(ABC):
         ]
         loss = torch.stack(terms).sum() / (sum(query_weights) * len(self.document_modes))
         counts = {"false_negatives": float(masks.num_false_negatives)}
-        return ObjectiveLoss(loss, counts, is_empty=bool(batch.empty_because))
+        return ObjectiveLoss(loss, counts, is_empty=bool(batch.skip_reason))

@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity
 
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 
 class GoalObjective(BaseObjective):
@@ -24,7 +24,7 @@ class GoalObjective(BaseObjective):
         weights: (N,), of the requests in the mean; None: all the same.
 
     >>> import torch
-    >>> requests = [Request(text) for text in "abc"]
+    >>> requests = [EmbeddingRequest(text) for text in "abc"]
     >>> objective = GoalObjective(requests, torch.eye(3), batch_size=3, seed=0)
     >>> batch = objective.batch(0, [0, 1, 2])
     >>> assert objective.loss(torch.eye(3), batch).loss == 0
@@ -32,7 +32,7 @@ class GoalObjective(BaseObjective):
 
     def __init__(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[EmbeddingRequest],
         goals: Tensor,
         *,
         batch_size: int,

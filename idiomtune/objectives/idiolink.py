@@ -25,15 +25,15 @@ from idiomtune.data.idiolink import (
 )
 from idiomtune.data.locations import idiolink_folder, idiolink_split, idiolink_splits
 from idiomtune.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
-from idiomtune.declarations.options import Count, CountFromZero, Section, Text, Weight, as_list
-from idiomtune.declarations.registry import objective
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
-from idiomtune.requests import Request, Role
+from idiomtune.plugins.options import ConfigSection, Count, CountFromZero, Text, Weight, as_list
+from idiomtune.plugins.registry import objective
+from idiomtune.requests import EmbeddingRequest, Role
 
 log = logging.getLogger(__name__)
 
 
-class PositiveWeights(Section):
+class PositiveWeights(ConfigSection):
     idiomatic: Weight
     simplification: Weight
     sense: Weight
@@ -48,14 +48,14 @@ class IdioLinkOptions(ContrastiveOptions):
     split: Text
     query_mode: Annotated[list[TrainQueryMode], BeforeValidator(as_list), Field(min_length=1)]
     document_mode: Annotated[list[TrainDocumentMode], BeforeValidator(as_list), Field(min_length=1)]
-    tuples: Literal["released", "drawn", "batch"]
+    candidates: Literal["released", "sampled", "in_batch"]
     num_positives: Count
     num_hard: CountFromZero
     num_soft: CountFromZero
     redraw: bool
     documents_as_queries: bool
     idioms_per_batch: Count | None
-    pairs_every: CountFromZero
+    single_positive_every: CountFromZero
     positive_weights: PositiveWeights
     plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
     loss: InfoNCESection
@@ -72,29 +72,32 @@ class IdioLinkOptions(ContrastiveOptions):
     def check_with(self, settings: Any, section: str = "objective") -> None:
         super().check_with(settings, section)
         idioms, parts = self.idioms_per_batch, settings.trainer.accumulation
-        if self.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
+        if self.candidates == "in_batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
             raise ValueError(
                 f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms "
-                "into parts without two complete idioms, but tuples=batch takes negatives from the same "
-                "part: choose an accumulation that leaves two idioms or more in each"
+                "into parts without two complete idioms, but candidates=in_batch takes negatives from the "
+                "same part: choose an accumulation that leaves two idioms or more in each"
             )
-        if self.fold_split and self.tuples == "released":
-            raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
+        if self.fold_split and self.candidates == "released":
+            raise ValueError("objective.candidates=released are of the train split, not of a fold's idioms")
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.tuples == "batch" and (self.loss.in_batch, self.loss.false_negatives) != ("all", "positive"):
+        if self.candidates == "in_batch" and (self.loss.in_batch, self.loss.false_negatives) != (
+            "all",
+            "positive",
+        ):
             yield (
-                "tuples=batch takes positives and negatives only from the batch, which needs "
+                "candidates=in_batch takes positives and negatives only from the batch, which needs "
                 "loss.in_batch=all and loss.false_negatives=positive"
             )
-        if self.pairs_every and self.tuples != "batch":
-            yield "pairs_every needs tuples=batch; with others, every epoch has tuples"
+        if self.single_positive_every and self.candidates != "in_batch":
+            yield "single_positive_every needs candidates=in_batch; with others, every epoch has tuples"
         if not any(self.positive_weights.model_dump().values()):
             yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
         for field in ("redraw", "documents_as_queries"):
-            if self.tuples == "released" and getattr(self, field):
-                yield f"{field}=true needs tuples=drawn: the released ones are fixed"
+            if self.candidates == "released" and getattr(self, field):
+                yield f"{field}=true needs candidates=sampled: the released ones are fixed"
 
     def build(self, settings: Any) -> IdioLinkObjective:
         """The objective, its data checked against the splits that are scored."""
@@ -113,7 +116,7 @@ class IdioLinkOptions(ContrastiveOptions):
         seed, fixed = settings.seed, None
         idiom_records = [r for r in (*split.documents, *split.queries) if r.usage in ("literal", "idiomatic")]
         anchors = [*split.queries, *(split.documents if self.documents_as_queries else ())]
-        if self.tuples == "released":
+        if self.candidates == "released":
             released = released_file(root, self.split)
             fixed = read_released(released, split)
             split = replace(split, files=(*split.files, released))
@@ -133,7 +136,7 @@ class IdioLinkOptions(ContrastiveOptions):
         return IdioLinkObjective(
             self,
             split,
-            anchors if self.tuples == "batch" else tuples,
+            anchors if self.candidates == "in_batch" else tuples,
             idiom_records,
             batch_size=settings.trainer.batch_size,
             seed=seed,
@@ -167,10 +170,8 @@ class IdioLinkObjective(ContrastiveObjective):
     ) -> None:
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
-        self.unmarked_requests = [
-            document_request(r) for r in self._records if r.usage in options.plain_usages
-        ]
-        self._plain = set(self.unmarked_requests)
+        self.plain_requests = [document_request(r) for r in self._records if r.usage in options.plain_usages]
+        self._plain = set(self.plain_requests)
         self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
         self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
         if callable(tuples):
@@ -191,7 +192,7 @@ class IdioLinkObjective(ContrastiveObjective):
             labels=[(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records],
             ids=range(len(self._records)),
             from_batch=not callable(tuples),
-            pairs_every=options.pairs_every,
+            single_positive_every=options.single_positive_every,
             groups_name="idioms",
             batch_size=batch_size,
             seed=seed,
@@ -203,10 +204,10 @@ class IdioLinkObjective(ContrastiveObjective):
         negatives = (*drawn.hard, *drawn.soft)
         return [self._number[id_] for id_ in drawn.positives], [self._number[id_] for id_ in negatives]
 
-    def request(self, record: int, mode: str, role: Role) -> Request:
+    def request(self, record: int, mode: str, role: Role) -> EmbeddingRequest:
         return training_request(self._records[record], mode, role, self.options.mask)  # type: ignore[arg-type]
 
-    def is_unmarked(self, request: Request) -> bool:
+    def is_unmarked(self, request: EmbeddingRequest) -> bool:
         return request in self._plain
 
     def usage(self, record: int) -> str:

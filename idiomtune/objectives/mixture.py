@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from idiomtune.declarations.dataset import OWN_VAL, UserData
-from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.options import Count, Factor, Section, Text
-from idiomtune.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
-from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
+from idiomtune.plugins.dataset import OWN_VAL, UserData
+from idiomtune.plugins.objective import ObjectiveOptions
+from idiomtune.plugins.options import ConfigSection, Count, Factor, Text
+from idiomtune.plugins.registry import ObjectiveSettings, build_objective, objective, objective_types
+from idiomtune.plugins.score import Score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ def _datasets(objective: Mapping[str, Any]) -> list[str]:
     return names
 
 
-class EachPart(Section):
+class EachPart(ConfigSection):
     """The defaults of a part."""
 
     objective: Text
@@ -98,8 +98,8 @@ class MixtureOptions(ObjectiveOptions):
     parts: dict[str, PartSettings]
 
     @property
-    def trains_modules(self) -> bool:
-        return any(part.options.trains_modules for part in self.parts.values())
+    def trains_head(self) -> bool:
+        return any(part.options.trains_head for part in self.parts.values())
 
     @property
     def fold_split(self) -> str | None:
@@ -150,7 +150,9 @@ class MixtureOptions(ObjectiveOptions):
             with _problems_of(name):
                 built = build_objective(part.seen_by(settings), part.options)
             if isinstance(built, ContrastiveObjective):
-                built.pairs_every = 0  # its epochs are not the mixture's, which batches are drawn for
+                built.single_positive_every = (
+                    0  # its epochs are not the mixture's, which batches are drawn for
+                )
             parts[name] = Part(built, part.proportion, part.weight, f"objective.parts.{name}.options")
         return MixtureObjective(parts, settings.seed)
 
@@ -163,7 +165,7 @@ class MixtureOptions(ObjectiveOptions):
                 "parts: a mixture has one part or more: +objective.parts.<name>.data.train=<file> or "
                 "+objective.parts.<name>.experiment=<name>"
             )
-        with_modules = [name for name, part in self.parts.items() if part.options.trains_modules]
+        with_modules = [name for name, part in self.parts.items() if part.options.trains_head]
         if len(with_modules) > 1:
             yield (
                 f"parts: {' and '.join(with_modules)} train experts, of which a model has one kind: leave "
@@ -225,9 +227,9 @@ class MixtureObjective:
         self.files = [path for o in objectives for path in o.files]
         # torch refuses the name of a method, such as `train`.
         names = [f"{name}_" if hasattr(ModuleDict, name) else name for name in parts]
-        modules = [o.modules for o in objectives]
-        self.modules = ModuleDict(dict(zip(names, modules, strict=True)))
-        self.unmarked_requests = [request for o in objectives for request in o.unmarked_requests]
+        modules = [o.head for o in objectives]
+        self.head = ModuleDict(dict(zip(names, modules, strict=True)))
+        self.plain_requests = [request for o in objectives for request in o.plain_requests]
         self.idiom_sentences = [pair for o in objectives for pair in o.idiom_sentences]
         self.usages = [usage for o in objectives for usage in getattr(o, "usages", ())]
         # Part and shards → one of the part's own epochs, and the number of its first step.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from idiomtune.data.locations import data_files
 from idiomtune.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, SentenceGroup, read_groups
-from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.options import Count, Factor, Section, Weight
-from idiomtune.declarations.registry import objective
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
-from idiomtune.objectives.steps import balanced_steps, in_shards
-from idiomtune.requests import Request, symmetric_query
+from idiomtune.objectives.batching import balanced_steps, split_micro_steps
+from idiomtune.plugins.objective import ObjectiveOptions
+from idiomtune.plugins.options import ConfigSection, Count, Factor, Weight
+from idiomtune.plugins.registry import objective
+from idiomtune.requests import EmbeddingRequest, symmetric_query
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from idiomloss import GroupLabels
 
 
-class TripletSection(Section):
+class TripletSection(ConfigSection):
     margin: Factor
     mining_margin: Weight
     mining_distance: Literal["cosine", "euclidean"]
@@ -95,8 +95,8 @@ class TripletObjective(ABC):
     """
 
     loss_section: ClassVar[str]  # where the options of the loss are, for messages
-    unmarked_requests: Sequence[
-        Request
+    plain_requests: Sequence[
+        EmbeddingRequest
     ] = ()  # sentences without an expression, not the first of their groups
 
     def __init__(
@@ -118,7 +118,7 @@ class TripletObjective(ABC):
 
         from idiomloss import AdaptiveTripletLoss
 
-        self.modules = nn.Module()  # trains nothing in addition to the encoder
+        self.head = nn.Module()  # trains nothing in addition to the encoder
         self._loss = AdaptiveTripletLoss(**loss.model_dump())
         self.batch_size, self.seed = batch_size, seed
         self._shuffled, self._whole_groups = shuffled, whole_groups
@@ -152,7 +152,7 @@ class TripletObjective(ABC):
         """(Expression, sentence) of each sentence with an expression."""
 
     @abstractmethod
-    def request(self, number: int) -> Request:
+    def request(self, number: int) -> EmbeddingRequest:
         """The request for a sentence."""
 
     @abstractmethod
@@ -169,9 +169,11 @@ class TripletObjective(ABC):
         num, size = len(self._labels), self.batch_size
         if not self._has_groups:
             classes = {i: (label, "") for i, label in enumerate(self._labels.tolist())}
-            return in_shards(balanced_steps(range(num), size, size // self._per_label, classes, rng), shards)
+            return split_micro_steps(
+                balanced_steps(range(num), size, size // self._per_label, classes, rng), shards
+            )
         if not self._whole_groups:
-            return in_shards([range(i, min(i + size, num)) for i in range(0, num, size)], shards)
+            return split_micro_steps([range(i, min(i + size, num)) for i in range(0, num, size)], shards)
         sizes = [len(members) for members in self._members]
         if self._per_expression is not None:
             steps = self._steps_by_expression(sizes, self._per_expression, epoch, rng)
@@ -185,7 +187,7 @@ class TripletObjective(ABC):
                     room = size
                 steps[-1].append(group)
                 room -= needed
-        return in_shards(steps, shards, self._members)
+        return split_micro_steps(steps, shards, self._members)
 
     def _steps_by_expression(
         self, sizes: Sequence[int], limit: int, epoch: int, rng: np.random.Generator
@@ -221,8 +223,8 @@ class TripletObjective(ABC):
             [self.request(n) for n in numbers],
             self.names(numbers),
             targets,
-            unmarked_rows=(~is_first).nonzero().flatten().tolist() if self.unmarked_requests else (),
-            empty_because=self._why_no_triplet(targets),
+            plain_rows=(~is_first).nonzero().flatten().tolist() if self.plain_requests else (),
+            skip_reason=self._why_no_triplet(targets),
             pairs=[(a, b) for a, b in alike.nonzero().tolist()],
         )
 
@@ -295,7 +297,7 @@ class AdaptiveTripletObjective(TripletObjective):
         self._num_skipped = len(groups) - len(used)
         self._texts = [text for group in used for text in group.texts]
         self._numbers = [number for number, group in enumerate(used) for _ in group.texts]
-        self.unmarked_requests = [symmetric_query(text) for group in used for text in group.texts[1:]]
+        self.plain_requests = [symmetric_query(text) for group in used for text in group.texts[1:]]
         # A label for each group, then one for each incorrect paraphrase.
         alike = [same for g in used for same in [True] * (1 + len(g.correct)) + [False] * len(g.incorrect)]
         super().__init__(
@@ -326,7 +328,7 @@ class AdaptiveTripletObjective(TripletObjective):
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         return [(group.expression, group.sentence) for group in self._used]
 
-    def request(self, number: int) -> Request:
+    def request(self, number: int) -> EmbeddingRequest:
         return symmetric_query(self._texts[number])
 
     def names(self, numbers: Sequence[int]) -> list[str]:

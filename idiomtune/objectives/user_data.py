@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, OWN
-from idiomtune.declarations.options import Count, Section, Temperature, Text, Weight, as_list, or_empty
-from idiomtune.declarations.registry import objective
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
-from idiomtune.requests import Request, Role, symmetric_query
+from idiomtune.plugins.dataset import MISSING_TRAIN_MESSAGE, OWN
+from idiomtune.plugins.options import ConfigSection, Count, Temperature, Text, Weight, as_list, or_empty
+from idiomtune.plugins.registry import objective
+from idiomtune.requests import EmbeddingRequest, Role, symmetric_query
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ _MAX_KINDS = 6  # meanings of which the log says what their rows serve as
 _FORMS = {"infonce": "pairs or sentences", "cosent": "scored", "cosine": "scored", "triplet": "sentences"}
 
 
-class GradedSection(Section):
+class GradedSection(ConfigSection):
     temperature: Temperature
     low: float
     high: float
@@ -185,12 +185,14 @@ class UserContrastiveObjective(ContrastiveObjective):
             yield f"{name}: {', '.join(counts)}"
 
     @cached_property
-    def unmarked_requests(self) -> Sequence[Request]:  # type: ignore[override]
+    def plain_requests(self) -> Sequence[EmbeddingRequest]:  # type: ignore[override]
         """Texts without a span, if others have one."""
         if not self.store.has_spans:
             return []
         texts = [text for row in range(len(self.examples)) for text in self.examples.texts(row)]
-        return [Request(self.store.read_text(text)) for text in texts if self.store.span(text) is None]
+        return [
+            EmbeddingRequest(self.store.read_text(text)) for text in texts if self.store.span(text) is None
+        ]
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:  # type: ignore[override]
@@ -209,7 +211,7 @@ class UserContrastiveObjective(ContrastiveObjective):
         )
         return positives, negatives
 
-    def request(self, record: int, mode: str, role: Role) -> Request:
+    def request(self, record: int, mode: str, role: Role) -> EmbeddingRequest:
         """The request for a text; without a span, the whole text in every mode."""
         text, span = self.store.read_text(record), self.store.span(record)
         instruction = None
@@ -217,19 +219,21 @@ class UserContrastiveObjective(ContrastiveObjective):
             instruction = self.store.instruction(self._row(record)) or self.options.instruction
         if span is None or mode == "sentence":
             # The span goes along for queries, as with IdioLink's.
-            return Request(text, span if role == "query" else None, role=role, instruction=instruction)
+            return EmbeddingRequest(
+                text, span if role == "query" else None, role=role, instruction=instruction
+            )
         start, end = span
         if mode.startswith("masked_") and end - start < len(text):
             mask = self.options.mask
             assert mask is not None
             text, span = text[:start] + mask + text[end:], (start, start + len(mask))
         pooling: Literal["span", "sentence"] = "span" if mode.endswith("span") else "sentence"
-        return Request(text, span, role=role, instruction=instruction, pooling=pooling)
+        return EmbeddingRequest(text, span, role=role, instruction=instruction, pooling=pooling)
 
     def _row(self, record: int) -> int:
         return int(self.store.first.searchsorted(record, side="right")) - 1
 
-    def is_unmarked(self, request: Request) -> bool:
+    def is_unmarked(self, request: EmbeddingRequest) -> bool:
         return self.store.has_spans and request.span is None and request.role == "document"
 
     def usage(self, record: int) -> str:
@@ -285,7 +289,7 @@ class LabelledObjective(TripletObjective):
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         return self._examples.marked_text()
 
-    def request(self, number: int) -> Request:
+    def request(self, number: int) -> EmbeddingRequest:
         return _request(self._examples.store, int(self._examples.anchors[number]))
 
     def names(self, numbers: Sequence[int]) -> list[str]:
@@ -338,15 +342,15 @@ class ScoredPairsObjective(BaseObjective):
         scores = self._scores[list(anchors)]
         is_level = self._by_order and scores.min() == scores.max()
         reason = "a batch needs pairs of different scores: raise trainer.batch_size" if is_level else ""
-        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), empty_because=reason)
+        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), skip_reason=reason)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the pairs' cosines and scores."""
         loss = self._loss(*embeddings.chunk(2), batch.targets.to(embeddings.device))
-        return ObjectiveLoss(loss, is_empty=bool(batch.empty_because))
+        return ObjectiveLoss(loss, is_empty=bool(batch.skip_reason))
 
 
-def _request(store: TextTable, text: int) -> Request:
+def _request(store: TextTable, text: int) -> EmbeddingRequest:
     """The request for text number `text`: by its span, if it has one."""
     span = store.span(text)
     return symmetric_query(store.read_text(text), span, "sentence" if span is None else "span")

@@ -14,7 +14,6 @@ from idiomtune.benchmarks.suite import Scorecard, Suite, check_width
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.locations import held_out_idioms
 from idiomtune.data.usages import labelled_usages
-from idiomtune.declarations.score import score_card
 from idiomtune.encoder.device import choose_device, log_placement, start_processes
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder, empty_encoder, idiom_expressions
@@ -37,6 +36,7 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.io.outputs import reserved_output
+from idiomtune.plugins.score import score_card
 from idiomtune.reports.runs import SAMPLE_NOTE
 from idiomtune.training.objective import module_benchmarks, saved_modules, user_revisions
 from idiomtune.training.prepare import check_pooling
@@ -58,7 +58,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     log_placement(placement)
     accelerator, processes = start_processes(placement)
     with contextlib.ExitStack() as held:
-        outputs = processes.from_main(lambda: _claim(settings, held))
+        outputs = processes.broadcast(lambda: _claim(settings, held))
         with accelerator.local_main_process_first():  # so that each file is downloaded once
             benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
         named = ((b.name, ", ".join(settings.splits(b.name))) for b in benchmarks)

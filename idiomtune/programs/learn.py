@@ -30,8 +30,7 @@ from idiomtune.config.sections import LoraSettings, model_settings_of
 from idiomtune.data.magpie import project_sentences
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.texts import read_texts
-from idiomtune.declarations.models import CONF
-from idiomtune.encoder.device import Placement, choose_device, log_placement, start_processes
+from idiomtune.encoder.device import DeviceAndPrecision, choose_device, log_placement, start_processes
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.trained_parts import Adapters, IdiomTokenRows
@@ -40,7 +39,7 @@ from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.glossaries.build import build_encoder
 from idiomtune.glossaries.choose import with_gate
 from idiomtune.glossaries.encoder import GlossaryEncoder
-from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.glossaries.records import learned_glossaries
 from idiomtune.glossaries.tables import Glossary, glossary_path, read_glossary
 from idiomtune.hub.model_card import learned_card
@@ -56,13 +55,14 @@ from idiomtune.io.files import (
 )
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.records import LEARNED, readable_record
-from idiomtune.io.runs import checkpoints
+from idiomtune.io.run_files import checkpoints
 from idiomtune.objectives.goals import GoalObjective
+from idiomtune.plugins.models import CONF
 from idiomtune.reports.tables import Table, print_table
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
+from idiomtune.training.forgetting import ADAPTER, Remedies
 from idiomtune.training.interrupts import explaining_errors
 from idiomtune.training.loop import train_loop
-from idiomtune.training.regularization import ADAPTER, TrainedModel
 from idiomtune.training.resume import start_or_resume
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training
@@ -91,7 +91,7 @@ _RECIPE = 6  # of what is learned: what another version began is not resumed
 # Options that are on record, and that the same command must repeat to resume.
 _HOW = (
     *("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate"),
-    *("teacher", "rank", "interpolation"),
+    *("teacher", "rank", "weight_interpolation"),
 )
 # Sentences that do not hint at an expression's meaning, for expressions that the corpus has too few of.
 NEUTRAL = (
@@ -206,20 +206,20 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     meanings = glossary.meanings()
     if settings.into == "weights":
         meanings = _weigh(teacher, meanings, trained, settings.model)
-    in_place = meanings.gate is None and (trained is None or trained.form == "in_place")
+    in_place = meanings.gate is None and (trained is None or trained.form == "replace")
     if in_place:
-        meanings = meanings.override(form="in_place")
+        meanings = meanings.override(form="replace")
 
     # ---- sentences, what they should embed as, and the training
     is_whole = settings.into == "weights"
     searched, num_frames = ([*corpus, *ordinary], _MIN_SENTENCES) if is_whole else (corpus, len(NEUTRAL))
-    carriers = find_sentences(glossary, searched, settings.sentences or 0, num_frames)
+    contexts = find_sentences(glossary, searched, settings.sentences or 0, num_frames)
     counts = dict.fromkeys(glossary.senses, 0)
-    for carrier in carriers:
-        counts[carrier.expression] += carrier.is_found
+    for context in contexts:
+        counts[context.expression] += context.is_found
     record: dict[str, Any] = {"precision": placement.precision, "sentences_found": counts}
-    model = TrainedModel(encoder)
-    if carriers:
+    model = Remedies(encoder)
+    if contexts:
         _log_sentences(counts)
         if is_whole and min(counts.values()) < max(_CURVE):
             curve = ", ".join(f"{score} % with {number}" for number, score in _CURVE.items())
@@ -227,26 +227,26 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
-        requests = unmarked_requests(carriers)
-        num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
+        requests = plain_requests(contexts)
+        num_neutral = max(len(contexts), _MIN_NEUTRAL) if is_whole else 0
         own = [*ordinary, *map(meanings.meaning, glossary.senses)]
         neutral, unseen = _others(corpus, own, meanings, num_neutral) if is_whole else ([], [])
         project = {*ordinary}
         neutral.sort(key=lambda request: request.text in project)
         num_moved = sum(request.text not in project for request in neutral)
-        log.info("the model that reads the glossary embeds %d sentences", len(carriers))
+        log.info("the model that reads the glossary embeds %d sentences", len(contexts))
         with torch.no_grad(), placement.autocast():
-            goals = targets(teacher, carriers, meanings, literal)
+            goals = targets(teacher, contexts, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
             # Those of the corpus, and meanings, lie among what is learned, so they follow the teacher, too.
             bare = teacher.reading(None)
             for source, texts in ((bare, neutral[:num_moved]), (encoder, neutral[num_moved:])):
                 if texts:
                     goals = torch.cat([goals, normalize(source(texts).float(), dim=1)])  # (N, D)
-        uses = teacher.reading(meanings).find([carrier.text for carrier in carriers])
+        uses = teacher.reading(meanings).find([context.text for context in contexts])
         literal_uses = {(use.text, use.span) for use in uses if use.usage < 0.5}  # none without a gate
-        usages = ["literal" if (i, c.span) in literal_uses else "idiomatic" for i, c in enumerate(carriers)]
-        before = measure(encoder, carriers, meanings, unseen)
+        usages = ["literal" if (i, c.span) in literal_uses else "idiomatic" for i, c in enumerate(contexts)]
+        before = measure(encoder, contexts, meanings, unseen)
         if is_whole:
             transformer.get_input_embeddings().requires_grad_(False)
         else:
@@ -260,8 +260,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         )
         model = _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
         with model.exported_weights():
-            after = measure(encoder, carriers, meanings, unseen)
-        record |= _report_changes(carriers, usages, before, after)
+            after = measure(encoder, contexts, meanings, unseen)
+        record |= _report_changes(contexts, usages, before, after)
 
     # ---- the new model, its record and its card
     if earlier := learned_glossaries(settings.model):
@@ -317,8 +317,8 @@ def _drop_tokens(encoder: GlossaryEncoder, removed: Sequence[str], glossary: Glo
 
 
 def _weigh(
-    encoder: GlossaryEncoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings
-) -> Meanings:
+    encoder: GlossaryEncoder, meanings: GlossaryReader, trained: GlossaryReader | None, model: ModelSettings
+) -> GlossaryReader:
     """The teacher's meanings: in its trained form, else in place; with a gate.
 
     Args:
@@ -339,19 +339,19 @@ def find_sentences(
     glossary: Glossary, corpus: Sequence[str], num_sentences: int, num_filled: int = len(NEUTRAL)
 ) -> list[TemplateSentence]:
     """Sentences to learn each expression from: the corpus' first, then neutral ones up to `num_filled`."""
-    carriers: dict[str, list[TemplateSentence]] = {name: [] for name in glossary.senses}
+    contexts: dict[str, list[TemplateSentence]] = {name: [] for name in glossary.senses}
     meanings = glossary.meanings()
     for text in dict.fromkeys(corpus):
         for start, end, name in meanings.find(text):
-            if len(carriers[name]) < num_sentences:
-                carriers[name].append(TemplateSentence(text, (start, end), name, is_found=True))
-    for name, group in carriers.items():
+            if len(contexts[name]) < num_sentences:
+                contexts[name].append(TemplateSentence(text, (start, end), name, is_found=True))
+    for name, group in contexts.items():
         for frame in NEUTRAL[: max(0, min(num_sentences, num_filled) - len(group))]:
             text = frame.format(name)
             span = find_expression(text, name)
             assert span is not None
             group.append(TemplateSentence(text, span, name))
-    return [carrier for group in carriers.values() for carrier in group]
+    return [context for group in contexts.values() for context in group]
 
 
 def _without_common_words(glossary: Glossary, ordinary: Sequence[str]) -> Glossary:
@@ -378,8 +378,8 @@ def _log_sentences(counts: Mapping[str, int]) -> None:
 
 
 def _others(
-    corpus: Sequence[str], ordinary: Sequence[str], meanings: Meanings, number: int
-) -> tuple[list[Request], list[Request]]:
+    corpus: Sequence[str], ordinary: Sequence[str], meanings: GlossaryReader, number: int
+) -> tuple[list[EmbeddingRequest], list[EmbeddingRequest]]:
     """Random sentences without an expression, of the corpus and then of the project.
 
     Returns:
@@ -390,7 +390,7 @@ def _others(
         shuffled = list(dict.fromkeys(source))
         random.Random(0).shuffle(shuffled)
         texts += shuffled
-    without = (Request(text) for text in dict.fromkeys(texts) if not meanings.find(text))
+    without = (EmbeddingRequest(text) for text in dict.fromkeys(texts) if not meanings.find(text))
     others = list(islice(without, number + _HELD_OUT))
     neutral, unseen = others[:-_HELD_OUT], others[-_HELD_OUT:]
     log.info("%d sentences without an expression should keep their embeddings", len(neutral))
@@ -399,18 +399,18 @@ def _others(
     return neutral, unseen
 
 
-def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
+def plain_requests(contexts: Sequence[TemplateSentence]) -> list[EmbeddingRequest]:
     """2C requests without meanings: C template sentences, then the expressions in them."""
     return [
-        *(Request(carrier.text) for carrier in carriers),
-        *(Request(carrier.text, carrier.span, pooling="span") for carrier in carriers),
+        *(EmbeddingRequest(context.text) for context in contexts),
+        *(EmbeddingRequest(context.text, context.span, pooling="span") for context in contexts),
     ]
 
 
 def targets(
     encoder: GlossaryEncoder,
-    carriers: Sequence[TemplateSentence],
-    meanings: Meanings,
+    contexts: Sequence[TemplateSentence],
+    meanings: GlossaryReader,
     literal: Mapping[str, float],
 ) -> Tensor:
     """(2C, D), unit vectors: goals of C template sentences, then of the expressions in them.
@@ -420,8 +420,8 @@ def targets(
         literal: expression → share of the unchanged sentence in it; the rest is the meaning's. Without it
             a token takes on its meaning where it is used literally too.
     """
-    requests = unmarked_requests(carriers)
-    shares = torch.tensor(2 * [literal[carrier.expression] for carrier in carriers], device=encoder.device)
+    requests = plain_requests(contexts)
+    shares = torch.tensor(2 * [literal[context.expression] for context in contexts], device=encoder.device)
     with torch.no_grad(), evaluation_mode(encoder):
         goals = normalize(encoder.reading(meanings)(requests).float(), dim=1)
         if not shares.any():
@@ -443,7 +443,7 @@ class GoalBenchmark:
 
     name, files, without_gold = "learned", (), ()
 
-    def __init__(self, requests: Sequence[Request], goals: Tensor) -> None:
+    def __init__(self, requests: Sequence[EmbeddingRequest], goals: Tensor) -> None:
         self.requests, self._goals = requests, goals.cpu()
 
     def score(self, embed: Embed, /) -> Result:
@@ -454,20 +454,20 @@ class GoalBenchmark:
 
 def measure(
     encoder: GlossaryEncoder,
-    carriers: Sequence[TemplateSentence],
-    meanings: Meanings,
-    others: Sequence[Request],
+    contexts: Sequence[TemplateSentence],
+    meanings: GlossaryReader,
+    others: Sequence[EmbeddingRequest],
 ) -> tuple[list[float], Tensor]:
     """The cosine of each template sentence with its meaning as a text of its own; the others' embeddings."""
-    texts = [c.text for c in carriers] + [meanings.meaning(c.expression) for c in carriers]
+    texts = [c.text for c in contexts] + [meanings.meaning(c.expression) for c in contexts]
     with torch.no_grad(), evaluation_mode(encoder):
-        rows = encoder.reading(None)([*map(Request, texts), *others]).float().cpu()
-    of_sentences, of_meanings, of_others = rows.tensor_split([len(carriers), len(texts)])
+        rows = encoder.reading(None)([*map(EmbeddingRequest, texts), *others]).float().cpu()
+    of_sentences, of_meanings, of_others = rows.tensor_split([len(contexts), len(texts)])
     return cosine_similarity(of_sentences, of_meanings).tolist(), of_others
 
 
 def _report_changes(
-    carriers: Sequence[TemplateSentence],
+    contexts: Sequence[TemplateSentence],
     usages: Sequence[str],
     before: tuple[list[float], Tensor],
     after: tuple[list[float], Tensor],
@@ -479,7 +479,7 @@ def _report_changes(
         before, after: from :func:`measure`.
     """
     cosines = {"before": before[0], "after": after[0]}
-    frame = pd.DataFrame({"usage": usages, "expression": [c.expression for c in carriers], **cosines})
+    frame = pd.DataFrame({"usage": usages, "expression": [c.expression for c in contexts], **cosines})
     groups = frame.groupby(["usage", "expression"], as_index=False)
     means = groups.agg(sentences=("after", "size"), before=("before", "mean"), after=("after", "mean"))
     means = means.sort_values(["usage", "after"]).round(2)
@@ -507,9 +507,9 @@ def _train(
     settings: LearnSettings,
     trainer: TrainerSettings,
     run: RunFolder,
-    placement: Placement,
+    placement: DeviceAndPrecision,
     facts: Mapping[str, Any],
-) -> TrainedModel:
+) -> Remedies:
     """Train what requires gradients of the encoder, or go on with that."""
     accelerator, processes = start_processes(placement)
     config = {
@@ -524,8 +524,8 @@ def _train(
     if settings.rank is not None:
         lora = LoraSettings(rank=settings.rank, alpha=None, dropout=0.0, target_modules=None)
         adapters = Adapters(encoder, lora, seed=0, base_model=settings.model.path)
-    model = TrainedModel(encoder, settings.interpolation, adapters)
-    if checkpoint is not None and (adapters or settings.interpolation != 1.0):
+    model = Remedies(encoder, settings.weight_interpolation, adapters)
+    if checkpoint is not None and (adapters or settings.weight_interpolation != 1.0):
         model.load(checkpoint)
     elif checkpoint is not None:
         encoder.load_state_dict(build_encoder(settings.model, placement, checkpoint).state_dict())
@@ -544,7 +544,7 @@ def _train(
     return model
 
 
-def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSettings:
+def _trainer(settings: LearnSettings, requests: Sequence[EmbeddingRequest]) -> TrainerSettings:
     """The recipe: a step into tokens is of all texts, into weights of few; its rate falls to 0."""
     num_texts = len({request.text for request in requests})
     recipe: dict[str, Any] = {"learning_rate": settings.learning_rate, "weight_decay": 0.0}

@@ -34,7 +34,7 @@ def report(settings: ReportSettings) -> tuple[Path, Outcome | None]:
     for file in [output / name for name in _FILES] if output else ():
         check_output("output", file, overwrite=overwrite)
     # Pandas and matplotlib take seconds: not for --help and typos.
-    from idiomtune.declarations.registry import load_extensions
+    from idiomtune.plugins.registry import load_extensions
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables, thresholds
 
     load_extensions(settings.extensions)

@@ -28,11 +28,11 @@ from idiomtune.training.finish import (
     score_best,
     score_untrained,
 )
+from idiomtune.training.forgetting import build_trained_model
 from idiomtune.training.interrupts import explaining_system_errors, recording_end, stopping_at_sigterm
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import user_revisions
 from idiomtune.training.prepare import memory_advice, prepare
-from idiomtune.training.regularization import build_trained_model
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import Training
@@ -68,7 +68,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
             with accelerator.local_main_process_first():  # so that each file is downloaded once
                 prepared = prepare(settings, run.path)
             objective, benchmarks = prepared.objective, prepared.benchmarks
-            suite = make_suite(context, benchmarks, objective.modules)
+            suite = make_suite(context, benchmarks, objective.head)
             expressions, token_files = idiom_expressions(settings.model, objective)
             files = [*objective.files, *token_files, *glossary_files(settings.model)]
             data = fingerprints([*files, *(path for b in suite.benchmarks for path in b.files)])
@@ -89,16 +89,16 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
                 untrained = None  # not what is trained, so its memory is freed
 
             # ---- the training: each step is of the seed and the epoch alone
-            retention = build_trained_model(
+            remedies = build_trained_model(
                 settings, placement, objective, checkpoint, expressions, processes, untrained=untrained
             )
-            encoder = retention.encoder
-            objective.modules.to(placement.device)
-            check_model(context, prepared, retention, resumed=checkpoint is not None)
+            encoder = remedies.encoder
+            objective.head.to(placement.device)
+            check_model(context, prepared, remedies, resumed=checkpoint is not None)
             texts: dict[str, Iterable[str]] = {"training": [text for _, text in objective.idiom_sentences]}
             texts |= texts_of(suite.benchmarks)
             run.update(glossary=describe_glossary(settings.model, encoder, texts))
-            new_modules = sample_weights(objective.modules)  # before they have the checkpoint's weights
+            new_modules = sample_weights(objective.head)  # before they have the checkpoint's weights
             tokens = encoder.idiom_tokens is not None
 
             def push(saved: Path) -> None:
@@ -107,14 +107,14 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
             training = Training(
                 context,
                 settings.trainer,
-                retention,
+                remedies,
                 objective,
                 suite,
                 settings.seed,
                 score_every=settings.eval.every,
                 scored=settings.checkpoint_benchmarks,
                 dropout=not settings.trainer.freeze_encoder,
-                card=processes.from_main(lambda: model_card_now(context, tokens)),
+                card=processes.broadcast(lambda: model_card_now(context, tokens)),
                 checkpoint=checkpoint,
                 usages=prepared.usages,
                 on_saved=push if settings.hub.push == "every" else None,
@@ -124,9 +124,9 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
 
             # ---- the best model's: what is scored is what was saved
             best, weights = score_best(context, benchmarks, suite, state)
-            weights += sample_weights(objective.modules)
+            weights += sample_weights(objective.head)
             has_changed = have_changed([*run.record.get("untrained_weights", ()), *new_modules], weights)
-            processes.from_main(
+            processes.broadcast(
                 lambda: report(
                     context, state, baseline, best, prepared, has_changed=has_changed, tokens=tokens
                 )
@@ -168,5 +168,5 @@ def _opened_run(context: TrainContext) -> Iterator[Path | None]:
             checkpoint = start_or_resume(run, settings.record, run.experiment, resume=resume, **placed)
             return run.path, checkpoint, dict(run.record)
 
-        run.path, checkpoint, run.record = processes.from_main(start)
+        run.path, checkpoint, run.record = processes.broadcast(start)
         yield checkpoint

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idiomtune.declarations.registry import benchmark_type
+from idiomtune.plugins.registry import benchmark_type
 from idiomtune.reports.runs import RunResults, read_records
 from idiomtune.reports.tables import Table
 

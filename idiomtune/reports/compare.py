@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from idiomtune.declarations.registry import benchmark_type
-from idiomtune.declarations.score import Score, Verdict
 from idiomtune.io.files import list_names
+from idiomtune.plugins.registry import benchmark_type
+from idiomtune.plugins.score import Score, Verdict
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.reports.statistics import (
     MIN_ITEMS,

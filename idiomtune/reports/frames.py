@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from idiomtune.config import EvaluateSettings, TrainSettings
-from idiomtune.declarations.models import model_names, model_values
-from idiomtune.declarations.registry import benchmark_type, is_data_path
-from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.io.files import flat, list_names
+from idiomtune.plugins.models import model_names, model_values
+from idiomtune.plugins.registry import benchmark_type, is_data_path
+from idiomtune.plugins.score import Score
 from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, read_records
 
 # Options that do not distinguish runs, besides folders.

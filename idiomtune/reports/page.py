@@ -10,10 +10,10 @@ from typing import Any
 
 from PIL import Image
 
-from idiomtune.declarations.registry import benchmark_types
 from idiomtune.io.files import flat
 from idiomtune.io.pages import template
 from idiomtune.io.secrets import OPTION, hide_secrets
+from idiomtune.plugins.registry import benchmark_types
 from idiomtune.reports.benchmark_report import BenchmarkReport, Example, benchmark_report
 from idiomtune.reports.compare import GroupComparison, comparison_notes
 from idiomtune.reports.frames import Group, show

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from idiomtune.declarations.registry import benchmark_types
+from idiomtune.plugins.registry import benchmark_types
 from idiomtune.reports.benchmark_report import benchmark_report
 from idiomtune.reports.frames import Group
 from idiomtune.reports.runs import RunResults

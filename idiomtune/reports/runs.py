@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from idiomtune.declarations.registry import score_declaration
-from idiomtune.declarations.score import ScoreTable, read_scores
 from idiomtune.errors import UserError
 from idiomtune.io.files import UNREADABLE, changed_files, flat, is_file
 from idiomtune.io.records import readable_record, score_records
+from idiomtune.plugins.registry import score_declaration
+from idiomtune.plugins.score import ScoreTable, read_scores
 
 SAMPLE_NOTE = (
     "on the project's small SAMPLE data: shows that training works, not how good a model is elsewhere"

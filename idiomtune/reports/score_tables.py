@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from idiomtune.declarations.registry import benchmark_type, benchmark_types
-from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.io.spreadsheets import spreadsheet_text
+from idiomtune.plugins.registry import benchmark_type, benchmark_types
+from idiomtune.plugins.score import Score, ScoreTable
 from idiomtune.reports.compare import UNTRAINED, Difference, GroupComparison, unit_of
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import RunResults

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, printable, write_text
+from idiomtune.plugins.score import ScoreTable
 from idiomtune.reports.benchmark_report import NUM_FIRST, BenchmarkReport, Example
 from idiomtune.reports.compare import (
     UNTRAINED,

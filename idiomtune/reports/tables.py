@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from idiomtune.declarations.score import Verdict
 from idiomtune.io.files import printable
+from idiomtune.plugins.score import Verdict
 
 _COLOURS: dict[Verdict, str] = {"better": "green", "worse": "red", "": ""}
 _JUDGED = ("difference", "verdict")  # columns in the colour of their row's verdict

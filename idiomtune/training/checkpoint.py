@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from idiomtune.declarations.score import ScoreTable, score_card
 from idiomtune.errors import UserError
 from idiomtune.io.files import fingerprint, seal, sync, write_json, write_text
-from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, RECORD, checkpoints, step_of, verify
+from idiomtune.io.run_files import CHECKSUMS, NOT_OF_THE_MODEL, RECORD, checkpoints, step_of, verify
+from idiomtune.plugins.score import ScoreTable, score_card
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from idiomtune.encoder.parallel import ParallelEncoder, embed_all
 from idiomtune.encoder.sharding import is_sharded
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.processes import Processes
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 _MEANINGS = 2**31  # of the random numbers that are drawn for meanings, not for a forward batch
 
@@ -79,7 +79,7 @@ class TrainableEmbedder:
             self.encoder, self.processes, lambda: self.accelerator.autocast(autocast)
         )
 
-    def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
+    def __call__(self, requests: Sequence[EmbeddingRequest], step: int, micro: int = 0) -> Embedded:
         """Embed the R requests of a micro-step.
 
         Args:
@@ -117,7 +117,9 @@ class TrainableEmbedder:
 
         return Embedded(leaf, num_texts, backward)
 
-    def _drop_meanings(self, requests: Sequence[Request], step: int, micro: int) -> Sequence[Request]:
+    def _drop_meanings(
+        self, requests: Sequence[EmbeddingRequest], step: int, micro: int
+    ) -> Sequence[EmbeddingRequest]:
         """The same requests, some texts without meanings, so that the model also works without.
 
         Drawn per text, by seed and step: each process and a resumed run draw the same.
@@ -142,12 +144,12 @@ class FrozenEmbedder:
         self._encoder = encoder.requires_grad_(False)
         self._accelerator = accelerator
         self._processes = processes
-        self._numbers: dict[Request, int] = {}
+        self._numbers: dict[EmbeddingRequest, int] = {}
         self._embeddings = torch.zeros(0, encoder.dimension, device=encoder.device)  # (requests so far, D)
 
     def __call__(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[EmbeddingRequest],
         step: int,  # noqa: ARG002  nothing is drawn
         micro: int = 0,  # noqa: ARG002
     ) -> Embedded:

@@ -18,7 +18,6 @@ from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.data.locations import held_out_idioms
 from idiomtune.data.usages import labelled_usages
-from idiomtune.declarations.score import score_card
 from idiomtune.encoder.facts import describe_reading
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder
@@ -27,13 +26,14 @@ from idiomtune.glossaries.records import glossary_note, learned_glossaries
 from idiomtune.glossaries.usage_gate import exclude_scored_idioms
 from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
+from idiomtune.plugins.score import score_card
 from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState
+from idiomtune.training.forgetting import Remedies
 from idiomtune.training.loop import monitor_name, monitored_scores
 from idiomtune.training.objective import module_benchmarks, saved_modules
 from idiomtune.training.optimizer import num_warmup_steps
 from idiomtune.training.prepare import Prepared
-from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import BASELINE
 from idiomtune.training.step import RunContext
 
@@ -59,21 +59,21 @@ def make_suite(context: TrainContext, benchmarks: list[Benchmark], modules: nn.M
     return Suite(benchmarks, context.processes, settings.truncated_dimensions)
 
 
-def check_model(context: TrainContext, prepared: Prepared, retention: TrainedModel, *, resumed: bool) -> None:
+def check_model(context: TrainContext, prepared: Prepared, remedies: Remedies, *, resumed: bool) -> None:
     """Check and record the models that are loaded: gate, weights that remedies need.
 
     Raises:
         UserError: if a remedy needs the base model of a resumed run, and it has other weights than then.
     """
-    encoder, objective, record = retention.encoder, prepared.objective, context.run.record
-    if retention.base is not None:
-        if resumed and record.get("base_weights", retention.base) != retention.base:
+    encoder, objective, record = remedies.encoder, prepared.objective, context.run.record
+    if remedies.base is not None:
+        if resumed and record.get("base_weights", remedies.base) != remedies.base:
             raise UserError(
-                "the base model (model.path) has other weights than at the start of the run, and retain.* "
-                "depends on them: restore it (on the Hub, a revision names a commit), or start a new run "
-                "without resume="
+                "the base model (model.path) has other weights than at the start of the run, and "
+                "forgetting.* depends on them: restore it (on the Hub, a revision names a commit), or start a "
+                "new run without resume="
             )
-        context.run.update(base_weights=retention.base)
+        context.run.update(base_weights=remedies.base)
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
@@ -95,7 +95,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Glossa
     """
     settings, processes, trainer = context.settings, context.processes, context.settings.trainer
     path = context.run.path / BASELINE[0]
-    if recorded := processes.from_main(context.run.baseline):
+    if recorded := processes.broadcast(context.run.baseline):
         return recorded, None
     with context.accelerator.local_main_process_first():
         load_usages = None if settings.data.sample else partial(labelled_usages, settings=settings)
@@ -121,7 +121,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Glossa
         write_json(path, scores)
         context.run.seal(*BASELINE)
 
-    processes.from_main(write)
+    processes.broadcast(write)
     encoder.truncated_spans.clear()  # so that training reports its own
     encoder.truncated.clear()
     return scores, encoder if encoder.meanings is None else None
@@ -207,8 +207,9 @@ def _unchanged_notes(
         return []
     else:
         symptom = "every score is the untrained model's, in all digits"
+    share = settings.forgetting.weight_interpolation
     causes = {
-        "retain.interpolation=0 saves the base model's weights": not settings.retain.interpolation,
+        "forgetting.weight_interpolation=0 saves the base model's weights": share == 0,
         "that was still in the warm-up: lower trainer.warmup_steps or trainer.warmup_ratio": (
             num_warmup_steps(trainer, state.step) >= (state.best_step or 0)
         ),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from idiomtune.encoder.sharding import is_sharded
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective
-from idiomtune.objectives.steps import repeated_anchors
+from idiomtune.objectives.batching import repeated_anchors
 from idiomtune.training.checkpoint import TrainerState
 
 _NUM_ELEMENTS = 16  # of a parameter, in a checksum

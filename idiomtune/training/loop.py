@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
-from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.sharding import full_state
 from idiomtune.errors import Interrupted, UserError, resume_command
 from idiomtune.glossaries.usage_gate import enough_usages, fit_gate
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
-from idiomtune.io.runs import OBJECTIVE, OPTIMIZER, checkpoints
+from idiomtune.io.run_files import OBJECTIVE, OPTIMIZER, checkpoints
 from idiomtune.io.terminal import progress_bar
-from idiomtune.objectives import Batch, Publishes
+from idiomtune.objectives import Batch, SavesFiles
+from idiomtune.plugins.score import ScoreTable
 from idiomtune.training.checkpoint import TrainerState, finish_save, new_checkpoint, prune, write_best
 from idiomtune.training.interrupts import is_out_of_memory, stop_requests
 from idiomtune.training.invariants import check_plan, plan_digest
@@ -123,7 +123,7 @@ def _remaining_steps(training: Training) -> Iterator[list[list[int]]]:
     while state.step < total and not has_no_patience(state, trainer):
         steps = training.objective.epoch_steps(state.epoch, trainer.accumulation)
         state.plan = (state.epoch, plan_digest(steps))
-        check_plan(training.objective, steps, training.processes.from_main(partial(plan_digest, steps)))
+        check_plan(training.objective, steps, training.processes.broadcast(partial(plan_digest, steps)))
         if state.step_in_epoch >= len(steps):  # impossible with the same data
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
@@ -169,7 +169,7 @@ def _try_longest_batch(training: Training) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the untrained model was scored before
     training.encoder.train()
-    objective.modules.train()
+    objective.head.train()
     try:
         moments = [torch.empty_like(p) for p in 2 * trained] if training.state.step == 0 else []
         if trainer.accumulation > 1:
@@ -206,7 +206,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
     """
     state, trainer = training.state, training.trainer
     encoder, usages = training.encoder, training.usages
-    with training.retention.exported_weights():
+    with training.remedies.exported_weights():
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
             with evaluation_mode(encoder):
                 encoder.meanings = encoder.meanings.override(
@@ -235,7 +235,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
 def _num_bytes(training: Training) -> int:
     """Of the weights and the optimizer's state; a sharded tensor counts as a whole."""
     moments = (v for state in training.optimizer.state.values() for v in state.values())
-    tensors = (*training.encoder.parameters(), *training.objective.modules.parameters(), *moments)
+    tensors = (*training.encoder.parameters(), *training.objective.head.parameters(), *moments)
     return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
 
 
@@ -245,7 +245,7 @@ def _save(training: Training, scores: ScoreTable | None, *, is_best: bool = Fals
     Args:
         scores: None if the run was asked to stop between two evaluations.
     """
-    run, state, modules = training.run, training.state, training.objective.modules
+    run, state, modules = training.run, training.state, training.objective.head
     state.sums = training.sums()
 
     def write() -> None:
@@ -254,11 +254,11 @@ def _save(training: Training, scores: ScoreTable | None, *, is_best: bool = Fals
             run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scores})
         saved = new_checkpoint(run.path, state, scores, run.snapshot(), _num_bytes(training))
         with saved as folder, as_os_errors():
-            training.retention.save(folder)
+            training.remedies.save(folder)
             if objective_weights := modules.state_dict():
                 save_file(objective_weights, folder / OBJECTIVE)
             for module in modules.modules():  # in a mixture, those of each part
-                if isinstance(module, Publishes):
+                if isinstance(module, SavesFiles):
                     module.publish(folder)
             save_file(optimizer_tensors(training.optimizer), folder / OPTIMIZER)
         if is_best:
@@ -267,7 +267,7 @@ def _save(training: Training, scores: ScoreTable | None, *, is_best: bool = Fals
             prune(run.path, training.trainer.keep_checkpoints, state.best_step)
 
     with full_state(training.encoder, training.optimizer, is_main=training.processes.is_main):
-        training.processes.from_main(write)
+        training.processes.broadcast(write)
 
 
 # ------------------------------------------------------------------ the best checkpoint, and patience

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from idiomtune.config import TrainSettings
 from idiomtune.data.user.load import read_corpus, user_splits
 from idiomtune.data.user.text_table import UserExamples
-from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_jsonl
 from idiomtune.objectives.mixture import MixtureOptions
+from idiomtune.plugins.dataset import UserData
 
 log = logging.getLogger(__name__)
 

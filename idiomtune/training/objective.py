@@ -14,20 +14,20 @@ from torch import nn
 from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
 from idiomtune.data.user.load import user_splits
-from idiomtune.declarations.dataset import OWN_VAL
-from idiomtune.declarations.options import Section
-from idiomtune.declarations.registry import build_objective as build_declared
-from idiomtune.declarations.registry import objective_types, resolve
-from idiomtune.encoder.device import Placement
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import empty_encoder
-from idiomtune.objectives import HasBenchmark, Objective
+from idiomtune.objectives import Objective, ScoredModule
 from idiomtune.objectives.mixture import MixtureOptions
 from idiomtune.objectives.user_data import UserDataOptions
+from idiomtune.plugins.dataset import OWN_VAL
+from idiomtune.plugins.options import ConfigSection
+from idiomtune.plugins.registry import build_objective as build_declared
+from idiomtune.plugins.registry import objective_types, resolve
 from idiomtune.training.negatives import with_negatives
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=ConfigSection)
 
 
 def build_objective(settings: TrainSettings, folder: Path | None = None) -> Objective:
@@ -56,9 +56,9 @@ def _with_objective_tokens(settings: TrainSettings) -> TrainSettings:
     def complete(section: S) -> S:
         changes: dict[str, Any] = {}
         for name, value in section:
-            if isinstance(value, Section):
+            if isinstance(value, ConfigSection):
                 changes[name] = complete(value)
-            elif isinstance(value, dict) and any(isinstance(part, Section) for part in value.values()):
+            elif isinstance(value, dict) and any(isinstance(part, ConfigSection) for part in value.values()):
                 changes[name] = {key: complete(part) for key, part in value.items()}
         for name in getattr(section, "special_tokens", ()):
             if getattr(section, name) is None:
@@ -111,11 +111,11 @@ def module_benchmarks(
     return [
         part.benchmark(settings)
         for part in parts
-        if isinstance(part, HasBenchmark) and part.scored_by in names
+        if isinstance(part, ScoredModule) and part.scored_by in names
     ]
 
 
-def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
+def saved_modules(path: str, placement: DeviceAndPrecision, revision: str | None = None) -> nn.Module | None:
     """The modules of an objective that were saved with a model, or None.
 
     Args:

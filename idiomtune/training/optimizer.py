@@ -14,7 +14,7 @@ from idiomtune.config import TrainerSettings
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import shard_like
 from idiomtune.encoder.trained_parts import IdiomTokenRows
-from idiomtune.objectives import PartlyPretrained
+from idiomtune.objectives import WithPretrainedPart
 
 
 def build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettings) -> torch.optim.AdamW:
@@ -45,8 +45,8 @@ def parameter_groups(
     New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
     What `trainer.no_decay` names is in groups of its own.
     """
-    modules_rate = trainer.modules_learning_rate or trainer.learning_rate
-    parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
+    modules_rate = trainer.head_learning_rate or trainer.learning_rate
+    parts = [module.pretrained for module in modules.modules() if isinstance(module, WithPretrainedPart)]
     pretrained = [p for module in (encoder, *parts) for p in module.parameters()]
     ids = {id(p) for p in pretrained}
     new = [p for p in modules.parameters() if id(p) not in ids]

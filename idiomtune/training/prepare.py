@@ -15,8 +15,7 @@ from idiomtune.benchmarks import Benchmark, build_benchmarks, declared_requests
 from idiomtune.benchmarks.suite import check_width
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.usages import labelled_usages
-from idiomtune.declarations.models import model_names, model_values
-from idiomtune.encoder.device import Placement
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import check_model_options, empty_encoder, saved_pooling
@@ -24,11 +23,12 @@ from idiomtune.glossaries.records import glossary_files
 from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
-from idiomtune.requests import Usage
+from idiomtune.plugins.models import model_names, model_values
+from idiomtune.requests import LabelledUse
+from idiomtune.training.forgetting import check_remedies
 from idiomtune.training.loop import check_monitor
 from idiomtune.training.negatives import mines_negatives
 from idiomtune.training.objective import build_objective
-from idiomtune.training.regularization import check_remedies
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Prepared:
     """
 
     objective: Objective
-    usages: Sequence[Usage]
+    usages: Sequence[LabelledUse]
     benchmarks: list[Benchmark]
     not_scored: Mapping[str, str]
 
@@ -64,7 +64,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     """
     glossary_files(settings.model)  # an error there is reported before anything is downloaded
     objective = build_objective(settings, folder)
-    check_remedies(settings.retain, objective)
+    check_remedies(settings.forgetting, objective)
     lacks_negatives = folder is None and mines_negatives(settings)
     if not lacks_negatives:
         _check_can_learn(objective, settings.trainer)
@@ -78,7 +78,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
     requests = (objective.batch(0, steps[0][0]).requests, *map(declared_requests, benchmarks))
     tokens = getattr(objective, "special_tokens", {})
-    check_model_options(settings.model, settings.retain.lora, requests, tokens)
+    check_model_options(settings.model, settings.forgetting.lora, requests, tokens)
     num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
     _warn_of_scoring(settings, num_steps * len(steps[0]) * len(requests[0]), benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)
@@ -122,7 +122,7 @@ def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: st
     for epoch in range(min(2, trainer.max_epochs)):
         whys: list[str] = []
         for step in objective.epoch_steps(epoch, trainer.accumulation)[: trainer.max_empty_steps]:
-            whys += [objective.batch(epoch, anchors).empty_because for anchors in step]
+            whys += [objective.batch(epoch, anchors).skip_reason for anchors in step]
             if not all(whys):
                 break
         if whys and all(whys):
@@ -195,17 +195,19 @@ def check_pooling(model: ModelSettings) -> None:
             log.warning("model.pooling=%s: the checkpoint was trained with %s pooling", model.pooling, own)
 
 
-def memory_advice(settings: TrainSettings, placement: Placement) -> str:
+def memory_advice(settings: TrainSettings, placement: DeviceAndPrecision) -> str:
     """Options that reduce a step's memory, without those already set."""
-    trainer, retain, model = settings.trainer, settings.retain, settings.model
+    trainer, forgetting, model = settings.trainer, settings.forgetting, settings.model
     tokens = model.tokens_per_forward or placement.tokens_per_forward
-    takes_adapters = retain.lora.rank is None and retain.interpolation == 1.0 and model.idiom_tokens is None
+    takes_adapters = (
+        forgetting.lora.rank is None and forgetting.weight_interpolation == 1.0 and model.idiom_tokens is None
+    )
     options = {
         "trainer.gradient_caching=true": not trainer.gradient_caching,
         "trainer.activation_checkpointing=true": not trainer.activation_checkpointing,
         f"model.tokens_per_forward={tokens // 2}": trainer.gradient_caching and tokens > 512,
         "precision=bf16": placement.precision == "fp32",
-        f"retain.lora.rank={_RANK} trainer.learning_rate=2e-4": takes_adapters,
+        f"forgetting.lora.rank={_RANK} trainer.learning_rate=2e-4": takes_adapters,
         f"trainer.accumulation={2 * trainer.accumulation} (fewer in-batch negatives)": (
             trainer.batch_size % (2 * trainer.accumulation) == 0
         ),
@@ -214,7 +216,7 @@ def memory_advice(settings: TrainSettings, placement: Placement) -> str:
     return "\n".join(["What takes less, about half as much each (docs/speed.md):", *lines])
 
 
-def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
+def gate_usages(settings: TrainSettings, objective: Objective) -> list[LabelledUse]:
     """The sentences that `model.glossary_gate` is fitted to: the objective's, MAGPIE's and our own.
 
     The sample has only the objective's.
@@ -225,14 +227,14 @@ def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
     model = settings.model
     if not model.glossary_gate:
         return []
-    if model.glossary_form == "in_place":
+    if model.glossary_form == "replace":
         raise UserError(
             "in training, a gate is for meanings that are read after expressions: leave it out, or give "
             "model.glossary_gate=false",
-            option="model.glossary_form=in_place",
+            option="model.glossary_form=replace",
         )
     own: Sequence[tuple[str, bool]] = getattr(objective, "usages", ())
-    usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
+    usages = [LabelledUse("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
     if not settings.data.sample:
         usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)
     if len({usage.is_idiomatic for usage in usages}) < 2:

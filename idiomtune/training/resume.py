@@ -9,11 +9,11 @@ from typing import Any
 
 from idiomtune.config import TrainSettings
 from idiomtune.config.words import unquote
-from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import fingerprint, is_file, user_path
 from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code
-from idiomtune.io.runs import CHECKSUMS, RECORD, checkpoints, read_config, read_run_json, verify
+from idiomtune.io.run_files import CHECKSUMS, RECORD, checkpoints, read_config, read_run_json, verify
+from idiomtune.plugins.registry import is_data_path
 from idiomtune.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover
 from idiomtune.training.run_folder import RunFolder, is_unfinished
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 # be the same). A glossary may also be in another folder.
 _LENGTH = ("trainer.max_epochs", "trainer.max_steps")
 _GLOSSARY = "model.glossary"
-_SECTIONS = ("model", "data", "trainer", "retain", "eval", "hub")  # with the same options in every run
+_SECTIONS = ("model", "data", "trainer", "forgetting", "eval", "hub")  # with the same options in every run
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -289,5 +289,5 @@ def check_same_data(recorded: Mapping[str, str], current: Mapping[str, str]) -> 
         changed = ", ".join(sorted({"/".join(Path(path).parts[-2:]) for path in differing}))
         raise UserError(
             f"the data is not what the run was started with: {changed} changed. Restore "
-            "it (data.root, data.train, IDIOM_DATA), or start a new run without resume="
+            "it (data.idiolink, data.train, IDIOM_DATA), or start a new run without resume="
         )

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import yaml
 
-from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError, resume_command
 from idiomtune.io.files import (
     changed_files,
@@ -35,9 +34,10 @@ from idiomtune.io.files import (
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.outputs import LOCK, TakenError, lock
 from idiomtune.io.records import readable_record
-from idiomtune.io.runs import CHECKSUMS, checkpoints
+from idiomtune.io.run_files import CHECKSUMS, checkpoints
 from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import logged_to
+from idiomtune.plugins.score import ScoreTable
 
 log = logging.getLogger(__name__)
 

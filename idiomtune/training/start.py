@@ -12,10 +12,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from idiomtune.config.compose import Composed
-from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import free_name, user_path
 from idiomtune.io.processes import has_peers, rank_of_launch
+from idiomtune.plugins.registry import is_data_path
 from idiomtune.training.resume import has_no_effect, saved_config
 from idiomtune.training.run_folder import START, RunFolder, contains_run, is_unfinished
 

@@ -19,8 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings
-from idiomtune.declarations.score import ScoreTable
-from idiomtune.encoder.device import Placement
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.sharding import shard
 from idiomtune.encoder.trained_parts import checkpoint_activations
@@ -28,15 +27,16 @@ from idiomtune.errors import UserError
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.files import write_json
 from idiomtune.io.processes import Processes
-from idiomtune.io.runs import OBJECTIVE, OPTIMIZER
+from idiomtune.io.run_files import OBJECTIVE, OPTIMIZER
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss, StepLog, matryoshka_loss
 from idiomtune.objectives.mixture import MixtureObjective, in_section
-from idiomtune.requests import Usage
+from idiomtune.plugins.score import ScoreTable
+from idiomtune.requests import LabelledUse
 from idiomtune.training.checkpoint import TrainerState, last_saved, read_state
 from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
+from idiomtune.training.forgetting import Remedies
 from idiomtune.training.invariants import check_labels, check_resumed, state_sums
 from idiomtune.training.optimizer import build_optimizer, build_scheduler, restore_optimizer, schedule
-from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class RunContext:
     """
 
     run: RunFolder
-    placement: Placement
+    placement: DeviceAndPrecision
     accelerator: Accelerator
     processes: Processes
 
@@ -75,7 +75,7 @@ class Training:
     Attributes:
         context: what all parts of the run share.
         trainer: the recipe.
-        retention: the encoder that is trained, with the remedies against forgetting.
+        remedies: the encoder that is trained, with the remedies against forgetting.
         objective: data, batches and loss.
         suite: the benchmarks for checkpoints.
         seed: with the epoch and the step, it decides everything that is drawn.
@@ -96,7 +96,7 @@ class Training:
 
     context: RunContext
     trainer: TrainerSettings
-    retention: TrainedModel
+    remedies: Remedies
     objective: Objective
     suite: Suite
     seed: int
@@ -105,7 +105,7 @@ class Training:
     dropout: bool = True
     card: str = ""
     checkpoint: Path | None = None
-    usages: Sequence[Usage] = ()
+    usages: Sequence[LabelledUse] = ()
     on_saved: OnSaved | None = None
     on_score: OnScore | None = None
     embed: TrainableEmbedder | FrozenEmbedder = field(init=False)
@@ -114,7 +114,7 @@ class Training:
     undefined: ScoreTable = field(default_factory=ScoreTable)
 
     def __post_init__(self) -> None:
-        self.run, self.encoder = self.context.run, self.retention.encoder
+        self.run, self.encoder = self.context.run, self.remedies.encoder
         self.processes, self.accelerator = self.context.processes, self.context.accelerator
         self._num_skipped = 0
         trainer, objective = self.trainer, self.objective
@@ -127,12 +127,12 @@ class Training:
             self.embed = FrozenEmbedder(*parts)
         else:
             self.embed = TrainableEmbedder(*parts, self.seed, caching=trainer.gradient_caching)
-        optimizer = build_optimizer(self.encoder, objective.modules, trainer)
+        optimizer = build_optimizer(self.encoder, objective.head, trainer)
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         if self.checkpoint is not None:
             self._load(self.checkpoint)
         self.scheduler = build_scheduler(optimizer, trainer, self.state.step, self.num_steps)
-        self.processes.same_parameters(objective.modules)
+        self.processes.same_parameters(objective.head)
         if trainer.freeze_encoder:
             self._embed_past()
 
@@ -150,7 +150,7 @@ class Training:
     def _load(self, checkpoint: Path) -> None:
         """Restore progress, optimizer and the objective's modules; the encoder already has its weights."""
         if (checkpoint / OBJECTIVE).is_file():
-            self.objective.modules.load_state_dict(load_file(checkpoint / OBJECTIVE))
+            self.objective.head.load_state_dict(load_file(checkpoint / OBJECTIVE))
         restore_optimizer(self.optimizer, load_file(checkpoint / OPTIMIZER))
         self.state = read_state(checkpoint)
         if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
@@ -159,7 +159,7 @@ class Training:
 
     def sums(self) -> tuple[float, ...]:
         """Checksums of what is trained and of the optimizer's state."""
-        return state_sums((self.encoder, self.objective.modules), self.optimizer)
+        return state_sums((self.encoder, self.objective.head), self.optimizer)
 
     def _embed_past(self) -> None:
         """Embed what a resumed run embedded before, in the same forward batches.
@@ -175,7 +175,7 @@ class Training:
     def loss(self, rows: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of embeddings (R, D): the objective's, plus distillation and matryoshka terms."""
         result = matryoshka_loss(self.objective, rows, batch, self.trainer.matryoshka or ())
-        return self.retention.add_distillation(result, rows, batch)
+        return self.remedies.add_distillation(result, rows, batch)
 
     def reduce_and_clip(self) -> tuple[float, bool]:
         """Sum the step's gradients over the processes, then clip them.
@@ -185,7 +185,7 @@ class Training:
             where the gradient scaler skips such steps and lowers its scale, it must after many in a row.
         """
         self.processes.sum_gradients(self.encoder.parameters())
-        self.processes.sum_gradients(self.objective.modules.parameters(), divide=True)
+        self.processes.sum_gradients(self.objective.head.parameters(), divide=True)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         max_norm = math.inf if self.trainer.clip_norm is None else self.trainer.clip_norm
         norm = float(self.accelerator.clip_grad_norm_(parameters, max_norm))
@@ -209,7 +209,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     started = time.perf_counter()
     objective, trainer, state = training.objective, training.trainer, training.state
     training.encoder.train(training.dropout)
-    objective.modules.train()
+    objective.head.train()
 
     loss, num_texts, is_empty, part, reason = 0.0, 0, True, "", ""
     batches: list[Batch] = []
@@ -228,7 +228,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         loss += value * batch_weight
         num_texts += num_embedded
         is_empty = is_empty and result.is_empty
-        part, reason = result.part or "", batch.empty_because or reason
+        part, reason = result.part or "", batch.skip_reason or reason
         step_log.add(result)
 
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0

@@ -14,11 +14,11 @@ from typing import Any
 
 from idiomtune.config import TrainSettings
 from idiomtune.config.sections import WandbSettings
-from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import Pruned
 from idiomtune.io.files import write_json
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.records import readable_record
+from idiomtune.plugins.score import ScoreTable
 from idiomtune.training.run_folder import RunFolder
 
 log = logging.getLogger(__name__)

@@ -100,7 +100,9 @@ def write(settings: WriteSettings) -> str:
             problem = "%d of %d planned texts are missing (%s); tries=<more> asks for them more often"
             log.warning(problem, missing.total(), planned.total(), names)
         shares = f"{len(records)} of {planned.total()} planned texts"
-        return f"{folder.path}: {shares}; data.root={folder.path} trains and scores; {_REVIEW}{folder.path}"
+        return (
+            f"{folder.path}: {shares}; data.idiolink={folder.path} trains and scores; {_REVIEW}{folder.path}"
+        )
 
 
 def review(path: Path) -> str:
@@ -118,7 +120,7 @@ def review(path: Path) -> str:
             _build(folder)
         sheet = update_sheet(path, texts)
     if has_marks:
-        return f"{path}: data.root={path} trains and scores; {_REVIEW}{path}"
+        return f"{path}: data.idiolink={path} trains and scores; {_REVIEW}{path}"
     return f"{sheet}: fill the column accept (yes, no), correct text or span; then the same command"
 
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from idiomtune.config.settings import WriteSettings
-from idiomtune.declarations.models import CONF
 from idiomtune.errors import UserError
 from idiomtune.expressions import word_list
 from idiomtune.io.files import read_text
+from idiomtune.plugins.models import CONF
 from idiomtune.writing.chat import Chat, Prompt
 from idiomtune.writing.rules import WITH_EXPRESSION, Rules, clean
 from idiomtune.writing.slots import USAGES, Draft, Slot, Usage

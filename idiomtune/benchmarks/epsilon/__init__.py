@@ -12,10 +12,10 @@ from pydantic import BeforeValidator, Field
 from idiomtune.data.locations import data_files
 from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
 from idiomtune.data.ncimp import FILES, WORDS, read_ncimp
-from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
-from idiomtune.declarations.options import Count, Text, as_list
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Metric, Score
+from idiomtune.plugins.benchmark import BenchmarkOptions, TableCell
+from idiomtune.plugins.options import Count, Text, as_list
+from idiomtune.plugins.registry import benchmark
+from idiomtune.plugins.score import Metric, Score
 
 if TYPE_CHECKING:
     from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark

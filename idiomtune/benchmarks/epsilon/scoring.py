@@ -14,7 +14,7 @@ from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.epsilon import ALL, EpsilonBenchmarkOptions, epsilon_score, reading_note
 from idiomtune.data.names import EPSILON_CLASSES, EpsilonLanguage
 from idiomtune.data.ncimp import WORDS, Ncimp
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 Array = NDArray[np.float64]
 
@@ -95,13 +95,13 @@ class EpsilonBenchmark:
         self._units = {ncimp.language: list(_units_of(ncimp)) for ncimp in data}
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """The distinct texts of all languages."""
         units = (unit for in_language in self._units.values() for unit in in_language)
         texts = dict.fromkeys(text for unit in units for text in (*unit.phrases, *unit.sentences))
         instruction = self.options.instruction
         role = "document" if instruction is None else "query"
-        return [Request(text, role=role, instruction=instruction) for text in texts]  # type: ignore[arg-type]
+        return [EmbeddingRequest(text, role=role, instruction=instruction) for text in texts]  # type: ignore[arg-type]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all languages."""

@@ -11,10 +11,10 @@ from pydantic import model_validator
 
 from idiomtune.data.locations import idiolink_folder, idiolink_split
 from idiomtune.data.names import CV_SPLIT, QueryMode
-from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
-from idiomtune.declarations.options import Names
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Metric, Score
+from idiomtune.plugins.benchmark import BenchmarkOptions, TableCell
+from idiomtune.plugins.options import Names
+from idiomtune.plugins.registry import benchmark
+from idiomtune.plugins.score import Metric, Score
 
 if TYPE_CHECKING:
     from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark

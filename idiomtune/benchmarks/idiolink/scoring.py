@@ -25,7 +25,7 @@ from idiomtune.benchmarks.retrieval import (
     tie_note,
 )
 from idiomtune.data.idiolink import Document, Split, document_request, query_request
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
@@ -57,9 +57,9 @@ class IdioLinkBenchmark:
         self._lexical: dict[tuple[str, str], Ranking] = {}
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """Documents, and queries by mode."""
-        requests: list[Request] = []
+        requests: list[EmbeddingRequest] = []
         for split in self.splits:
             requests += [document_request(d) for d in split.documents]
             requests += [query_request(q, m) for m in self.options.query_modes for q in split.queries]

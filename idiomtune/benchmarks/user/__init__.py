@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
-from idiomtune.declarations.dataset import OWN_VAL
-from idiomtune.declarations.options import Count, Text
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Metric, Score
 from idiomtune.io.files import user_path
+from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
+from idiomtune.plugins.dataset import OWN_VAL
+from idiomtune.plugins.options import Count, Text
+from idiomtune.plugins.registry import benchmark
+from idiomtune.plugins.score import Metric, Score
 
 if TYPE_CHECKING:
     from idiomtune.benchmarks.user.pairs import HeldOutBenchmark, UserPairBenchmark

@@ -20,7 +20,7 @@ from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder, list_names, raise_problems
 from idiomtune.io.tables import Row, normalise, read_rows, text_lines_of
-from idiomtune.requests import Request, Role
+from idiomtune.requests import EmbeddingRequest, Role
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class UserQuery:
     """
 
     id: str
-    text: Request
+    text: EmbeddingRequest
     grades: dict[int, float]
     group: str | None = None
     left_out: Sequence[int] = ()
@@ -46,26 +46,28 @@ def request_of(
     span: str = "span",
     instruction: str | None = None,
     role: Role = "query",
-) -> Request:
+) -> EmbeddingRequest:
     """A text with its row's instruction, else the given one. Raises FieldError.
 
     Args:
         text, span: roles of columns.
     """
-    return Request(*record.marked_text(text, span), role, record.optional_text("instruction") or instruction)
+    return EmbeddingRequest(
+        *record.marked_text(text, span), role, record.optional_text("instruction") or instruction
+    )
 
 
-def modes_of(requests: Iterable[Request]) -> list[Mode]:
+def modes_of(requests: Iterable[EmbeddingRequest]) -> list[Mode]:
     """By whole sentences, and by spans if one of the texts has a span."""
     return ["sentence", "span"] if any(request.span for request in requests) else ["sentence"]
 
 
-def in_mode(requests: Iterable[Request], mode: Mode) -> Iterator[Request]:
+def in_mode(requests: Iterable[EmbeddingRequest], mode: Mode) -> Iterator[EmbeddingRequest]:
     """In the mode `span`, a text without a span is embedded whole."""
     return (replace(r, pooling="span") if mode == "span" and r.span else r for r in requests)
 
 
-def span_note(requests: Iterable[Request], key: str) -> list[str]:
+def span_note(requests: Iterable[EmbeddingRequest], key: str) -> list[str]:
     """The note on texts that the mode `span` embeds whole; empty if all texts have a span, or none."""
     have = [request.span is not None for request in requests]
     if all(have) or not any(have):
@@ -99,7 +101,7 @@ class Collection:
 
     name: str
     ids: Sequence[str]
-    documents: Sequence[Request]
+    documents: Sequence[EmbeddingRequest]
     queries: list[UserQuery]
     num_left_out: int
     files: list[Path]
@@ -175,7 +177,7 @@ def read_collection(
         ignored[f"{role} {id_}"] = None
         return False
 
-    def document(record: UserRecord) -> tuple[str, Request]:
+    def document(record: UserRecord) -> tuple[str, EmbeddingRequest]:
         return check(record, record.name("id")), request_of(record, role="document")
 
     def query(record: UserRecord) -> tuple[str, UserQuery]:

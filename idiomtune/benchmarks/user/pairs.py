@@ -37,11 +37,11 @@ from idiomtune.data.user.forms import SPAN_PARTS, STS
 from idiomtune.data.user.load import user_splits
 from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.data.user.text_table import UserExamples
-from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
+from idiomtune.plugins.dataset import OWN_VAL
 from idiomtune.reports.statistics import statistic_of
-from idiomtune.requests import Request, symmetric_query
+from idiomtune.requests import EmbeddingRequest, symmetric_query
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,8 +58,8 @@ class Pair(NamedTuple):
     """
 
     id: str
-    first: Request
-    second: Request
+    first: EmbeddingRequest
+    second: EmbeddingRequest
     gold: float
     group: str | None
 
@@ -113,7 +113,7 @@ class UserPairBenchmark:
         self.name, self.data, self.files = name, data, files
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """First and second sentences, by each mode."""
         sentences = map(_sentences, self.data.values())
         return [
@@ -148,7 +148,7 @@ class UserPairBenchmark:
             result.per_query.append(item)
 
 
-def _sentences(pairs: Sequence[Pair]) -> list[Request]:
+def _sentences(pairs: Sequence[Pair]) -> list[EmbeddingRequest]:
     """All first ones, then all second ones."""
     return [pair.first for pair in pairs] + [pair.second for pair in pairs]
 
@@ -193,7 +193,7 @@ class HeldOutBenchmark:
         ]
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """The requests of the parts."""
         return [request for _, _, part in self._parts for request in part.requests]
 
@@ -273,7 +273,9 @@ def _query(examples: UserExamples, row: int, relevant: Sequence[int], same: NDAr
     """
     store, number = examples.store, int(examples.rows[row])
     anchor = int(examples.anchors[row])
-    request = Request(store.read_text(anchor), store.span(anchor), "query", store.instruction(number))
+    request = EmbeddingRequest(
+        store.read_text(anchor), store.span(anchor), "query", store.instruction(number)
+    )
     grades: dict[int, float] = dict.fromkeys(relevant, 1.0)
     left_out = [position for position in np.flatnonzero(same).tolist() if position not in grades]
     return UserQuery(store.name(number), request, grades, store.group(number), left_out=left_out)
@@ -369,5 +371,5 @@ def _collection(
     """Documents have ids made of text and span, so ties do not depend on the order of rows."""
     store = examples.store
     names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
-    requests = [Request(store.read_text(text), store.span(text)) for text in texts]
+    requests = [EmbeddingRequest(store.read_text(text), store.span(text)) for text in texts]
     return Collection(part, names, requests, queries, num_left_out, [])

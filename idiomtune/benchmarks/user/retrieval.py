@@ -19,7 +19,7 @@ from idiomtune.benchmarks.retrieval import (
 )
 from idiomtune.benchmarks.user import KEY_MODES, RETRIEVAL_METRICS, Mode, user_score
 from idiomtune.benchmarks.user.collections import Collection, in_mode, span_note
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 _DEPTH = 100  # documents that are ranked
 _TOP_SAVED = 10  # documents per query in the per-query results
@@ -46,9 +46,9 @@ class UserRetrievalBenchmark:
         self.files = [path for collection in collections for path in collection.files]
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[EmbeddingRequest]:
         """Documents and queries, by each mode."""
-        requests: list[Request] = []
+        requests: list[EmbeddingRequest] = []
         for collection in self.collections:
             has_spans = any(document.span for document in collection.documents)
             for mode in collection.modes:

@@ -15,10 +15,10 @@ from idiomtune.data.user.columns import read_condition, value_key
 from idiomtune.data.user.forms import LABELS, NAMES, TRAINED, is_annotation
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import Span, UserRecord, UserTable, is_empty
-from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line
 from idiomtune.io.tables import Row, normalise
+from idiomtune.plugins.options import as_list
 
 log = logging.getLogger(__name__)
 

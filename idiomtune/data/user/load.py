@@ -19,10 +19,10 @@ from idiomtune.data.user.forms import CORPUS
 from idiomtune.data.user.source import Source, find_sources
 from idiomtune.data.user.table import UserTable
 from idiomtune.data.user.text_table import TextTable, UserExamples
-from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.io.tables import read_rows
+from idiomtune.plugins.dataset import MISSING_TRAIN_MESSAGE, UserData
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -65,7 +65,7 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
 
 
 def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(build: Build, tiny: Encoder) -> None:
-    scorer = build(system="aima").modules
+    scorer = build(system="aima").head
     settings = check(TrainSettings, composed("train", "+experiment=admire_experts"))
     first, second = parameter_groups(tiny.requires_grad_(False), scorer, settings.trainer)
     pretrained = [p for towers in scorer.towers for p in towers.parameters()]
@@ -77,7 +77,7 @@ def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(build: Buil
 
 
 def test_only_what_was_trained_of_clip_is_saved(build: Build, clip_path: Path, tmp_path: Path) -> None:
-    build(f"objective.clip.path={clip_path}").modules.publish(tmp_path)
+    build(f"objective.clip.path={clip_path}").head.publish(tmp_path)
     names = load_file(tmp_path / "experts" / "experts.safetensors")
     assert {n[:15] for n in names if n.startswith("text_layers")} == {"text_layers.0.0", "text_layers.0.1"}
     clip = json.loads((tmp_path / "experts" / "experts.json").read_text())["options"]["clip"]
@@ -109,7 +109,7 @@ def test_summaries_are_made_once(build: Build, monkeypatch: pytest.MonkeyPatch) 
     long, short = (candidate.caption for candidate in items[0].candidates)
     words = len(short.split())
     assert len(long.split()) > words
-    scorer = build(f"objective.captions.words={words}", system="aima").modules
+    scorer = build(f"objective.captions.words={words}", system="aima").head
     (file,) = scorer.prepare(items)
     summary = json.loads(file.read_text(encoding="utf-8"))[long]
     assert scorer.captions_of(items) == [" ".join(summary.split()[:words]), short]

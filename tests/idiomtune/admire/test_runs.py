@@ -176,7 +176,7 @@ def test_options_that_only_the_data_or_the_model_refuses(
 @pytest.mark.slow
 def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Path, build: Build) -> None:
     folder = Path(shutil.copytree(tiny_path, tmp_path / "model"))
-    build().modules.publish(folder)
+    build().head.publish(folder)
     with serve({"models/someone/experts": folder}) as hub:
         environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
         done = run(
@@ -190,7 +190,7 @@ def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Pat
 
 def test_the_losses_of_the_parts_fall(tmp_path: Path, options: Options, tiny_path: Path) -> None:
     """On so few items the experts learn them by heart; a frozen encoder stays as it is."""
-    longer = ["trainer.max_epochs=30", "trainer.modules_learning_rate=1e-2", "objective.head=hidden"]
+    longer = ["trainer.max_epochs=30", "trainer.head_learning_rate=1e-2", "objective.head=hidden"]
     train(tmp_path, [*options("clip"), *longer, "trainer.freeze_encoder=true"])
     for part in ("rank_loss", "sense_loss", "meaning_loss"):
         values = losses(tmp_path, part)

@@ -25,7 +25,7 @@ from idiomtune.encoder.device import choose_device
 from idiomtune.expressions import plain_expression
 from idiomtune.reports.benchmark_report import benchmark_report
 from idiomtune.reports.runs import RunResults
-from idiomtune.requests import Request, Usage
+from idiomtune.requests import EmbeddingRequest, LabelledUse
 from idiomtune.testing import check_objective
 from idiomtune.training.objective import module_benchmarks
 from tests.benchmarks import in_turn
@@ -46,8 +46,8 @@ def objective_options(*more: str) -> Any:
     return check(TrainSettings, composed("train", "+experiment=admire_experts", *more)).objective
 
 
-def usage_in(sentence: str, span: tuple[int, int] | None) -> Usage:
-    return Usage("", "paper tiger", sentence, span, is_idiomatic=True)
+def usage_in(sentence: str, span: tuple[int, int] | None) -> LabelledUse:
+    return LabelledUse("", "paper tiger", sentence, span, is_idiomatic=True)
 
 
 def embeddings(scorer: Any, seed: int = 1) -> torch.Tensor:
@@ -57,20 +57,27 @@ def embeddings(scorer: Any, seed: int = 1) -> torch.Tensor:
 
 def test_what_the_encoder_embeds(build: Build) -> None:
     """For an item; and for a sense by `usage`: the span, the sentence without any occurrence, the phrase."""
-    requests = build("objective.captions.words=3", "objective.separator=':'").modules.item_requests(ITEMS[0])
+    requests = build("objective.captions.words=3", "objective.separator=':'").head.item_requests(ITEMS[0])
     assert requests[0].text == f"{ITEMS[0].compound} : {ITEMS[0].sentence}"
-    assert requests[1] == Request(ITEMS[0].sentence, role="query")
+    assert requests[1] == EmbeddingRequest(ITEMS[0].sentence, role="query")
     assert [r.text for r in requests[2:]] == [" ".join(c.caption.split()[:3]) for c in ITEMS[0].candidates]
 
-    scorer = build(USAGE, "objective.mask=something").modules
+    scorer = build(USAGE, "objective.mask=something").head
     text = "Paper tigers? They kicked the paper-tiger out."
     joined, *requests = scorer.sense_requests(usage_in(text, (0, 12)))
     assert joined.text == f"paper tiger [SEP] {text}"
-    hidden = Request("something? They kicked the something out.")
-    assert requests == [Request(text, (0, 12), pooling="span"), hidden, Request("paper tiger")]
-    assert scorer.sense_requests(usage_in(text, None))[1:3] == [Request(text)] * 2
+    hidden = EmbeddingRequest("something? They kicked the something out.")
+    assert requests == [
+        EmbeddingRequest(text, (0, 12), pooling="span"),
+        hidden,
+        EmbeddingRequest("paper tiger"),
+    ]
+    assert scorer.sense_requests(usage_in(text, None))[1:3] == [EmbeddingRequest(text)] * 2
     whole = scorer.sense_requests(usage_in("paper tiger", (0, 11)))
-    assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
+    assert whole[1:3] == [
+        EmbeddingRequest("paper tiger", (0, 11), pooling="span"),
+        EmbeddingRequest("paper tiger"),
+    ]
 
 
 @pytest.mark.parametrize(("printed", "head"), [(False, "hidden"), (True, "linear")])
@@ -100,7 +107,7 @@ def test_a_networks_score_by_hand(printed: bool, head: str) -> None:
 
 
 def test_experts_start_as_the_plain_cosine(build: Build) -> None:
-    scorer = build().modules
+    scorer = build().head
     e = embeddings(scorer)
     cosine = torch.cosine_similarity(e[:, 1, None], e[:, 2:], dim=2)
     _, _, by_expert = scorer(ITEMS, e)
@@ -110,7 +117,7 @@ def test_experts_start_as_the_plain_cosine(build: Build) -> None:
 
 def test_sense_by_usage_features_against_a_loop(build: Build) -> None:
     """The sense vector is of the first request; the logits are of the other three, whatever their length."""
-    scorer = build(USAGE).modules
+    scorer = build(USAGE).head
     torch.nn.init.normal_(scorer.sense_head.weight)
     e = torch.randn(7, 4, WIDTH)
     vectors, logits = scorer.sense(e)
@@ -122,7 +129,7 @@ def test_sense_by_usage_features_against_a_loop(build: Build) -> None:
 
 
 def test_printed_one_logit_decides_the_expert(build: Build) -> None:
-    scorer = build(system="aima").modules
+    scorer = build(system="aima").head
     with torch.no_grad():
         scorer.sense_head.weight.zero_()
         for bias, expert in ((0.5, 0), (-0.5, 1)):
@@ -137,7 +144,7 @@ def test_printed_one_logit_decides_the_expert(build: Build) -> None:
 def test_experts_of_clip_see_its_texts_and_images(build: Build, clip_path: Path, captions: bool) -> None:
     """The encoder tells the sense alone; without captions the literal expert is plain cosine."""
     seen = [] if captions else ["objective.ablation=clip_cosine"]
-    scorer, item = build(f"objective.clip.path={clip_path}", *seen).modules, ITEMS[1]
+    scorer, item = build(f"objective.clip.path={clip_path}", *seen).head, ITEMS[1]
     assert len(scorer.item_requests(item)) == 1
     row = scorer(ITEMS, torch.randn(len(ITEMS), 1, WIDTH))[2][1, 1]
     (towers,) = scorer.towers
@@ -183,7 +190,7 @@ def test_the_loss_is_the_weighted_sum_of_its_terms(build: Build, num_sense: int)
     for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 3.0)):
         named = zip(("rank", "sense", "meaning"), weights, strict=True)
         objective = build(*options, *(f"objective.loss.{term}_weight={w}" for term, w in named))
-        scorer = objective.modules
+        scorer = objective.head
         torch.nn.init.ones_(scorer.sense_head.weight[0])
         batch = objective.batch(0, [1, 4, 6])
         e = torch.randn(len(batch.requests), WIDTH, generator=torch.Generator().manual_seed(3))
@@ -207,9 +214,9 @@ def test_meanings_and_rows_without_idiom_of_a_batch(build: Build) -> None:
     objective = build(USAGE)
     batch = objective.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
     captions = {c.caption for i in (0, 5) for c in ITEMS[i].candidates}
-    assert {batch.requests[row].text for row in batch.unmarked_rows} == captions
-    assert len(batch.unmarked_rows) == 10
-    assert all(batch.requests[row] in objective.unmarked_requests for row in batch.unmarked_rows)
+    assert {batch.requests[row].text for row in batch.plain_rows} == captions
+    assert len(batch.plain_rows) == 10
+    assert all(batch.requests[row] in objective.plain_requests for row in batch.plain_rows)
     _, sentences, texts = batch.targets
     assert [request.text for request in batch.requests[-len(texts) :]] == texts
     idiomatic, literal = objective._meanings(sentences[0])
@@ -277,7 +284,7 @@ def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
     """Ranking leaves the sense encoder alone, and by gold sense trains one expert; `beside` it does not."""
     for stage in ("first", "beside"):
         objective = build(f"objective.sense_encoder.stage={stage}", system="aima")
-        scorer, num = objective.modules, len(objective.idiom_sentences)
+        scorer, num = objective.head, len(objective.idiom_sentences)
         e = torch.randn(4, WIDTH, requires_grad=True)
         objective.loss(e, objective.batch(0, [0, 1, 2, num - 1])).loss.backward()
         assert e.grad is not None
@@ -302,7 +309,7 @@ def test_printed_the_settings_are_the_papers() -> None:
     assert objective["loss"]["rank"] == "pairwise_printed"
     assert objective["captions"] == {"words": 60, "summariser": "facebook/bart-large-cnn", "revision": None}
     printed: dict[str, Any] = {"learning_rate": 3e-6, "weight_decay": 1e-4, "batch_size": 4, "max_epochs": 30}
-    printed |= {"modules_learning_rate": None, "clip_norm": None, "schedule": "constant", "warmup_ratio": 0.0}
+    printed |= {"head_learning_rate": None, "clip_norm": None, "schedule": "constant", "warmup_ratio": 0.0}
     assert {name: trainer[name] for name in printed} == printed
 
 
@@ -330,7 +337,7 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(build: Build, taugh
     settings = check(TrainSettings, composed("train", "+experiment=admire_experts", "data=sample", chosen))
     objective = build(chosen)
     benchmarks, _ = build_benchmarks(settings)
-    (benchmark,) = module_benchmarks(settings, objective.modules, benchmarks)
+    (benchmark,) = module_benchmarks(settings, objective.head, benchmarks)
     assert isinstance(benchmark, ExpertsBenchmark)
     assert list(benchmark.usages) == scored
     keys = list(map(str, settings.objective.possible_scores(lambda name: settings.splits(name))))
@@ -338,17 +345,17 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(build: Build, taugh
     seen = {plain_expression(phrase) for phrase, _ in objective.idiom_sentences[len(ITEMS) :]}
     for corpus in benchmark.usages.values():
         assert not seen & {plain_expression(usage.phrase) for usage in corpus.usages}
-    assert not module_benchmarks(settings, objective.modules, [b for b in benchmarks if b.name != "admire"])
+    assert not module_benchmarks(settings, objective.head, [b for b in benchmarks if b.name != "admire"])
 
 
 def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Path) -> None:
     """A head that calls everything literal: the whole system is the literal expert."""
-    scorer = build("objective.head=hidden", "objective.cosine=null").modules
+    scorer = build("objective.head=hidden", "objective.cosine=null").head
     with torch.no_grad():
         scorer.sense_head.weight.zero_()
         scorer.sense_head.bias.copy_(torch.tensor([0.0, 1.0]))
     senses = (("a", "x y", True), ("b", "y x", False), ("c", "z", True))
-    usages = tuple(Usage(id_, "x", text, None, is_idiomatic) for id_, text, is_idiomatic in senses)
+    usages = tuple(LabelledUse(id_, "x", text, None, is_idiomatic) for id_, text, is_idiomatic in senses)
     benchmark = ExpertsBenchmark(scorer, [SPLIT], {"astitch_dev": UsageCorpus(usages, ())})
     assert len(benchmark.requests) == 7 * 8 + 3
     e = embeddings(scorer)
@@ -382,7 +389,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
 
 
 def test_without_gold_there_are_predictions_only(build: Build) -> None:
-    benchmark = ExpertsBenchmark(build().modules, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
+    benchmark = ExpertsBenchmark(build().head, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
     result = benchmark.score(in_turn(torch.randn(len(benchmark.requests), WIDTH)))
     assert not result.scores
     assert "admire_dev_experts_text.tsv" in result.predictions
@@ -390,7 +397,7 @@ def test_without_gold_there_are_predictions_only(build: Build) -> None:
 
 @pytest.mark.parametrize("system", ["admire", "aima"])
 def test_a_saved_scorer_scores_the_same(build: Build, tmp_path: Path, system: str) -> None:
-    scorer = build(system=system).modules.eval()
+    scorer = build(system=system).head.eval()
     scorer.publish(tmp_path)
     e, loaded = embeddings(scorer), load(tmp_path, CPU).eval()
     loaded.prepare(ITEMS)
@@ -399,7 +406,7 @@ def test_a_saved_scorer_scores_the_same(build: Build, tmp_path: Path, system: st
 
 
 def test_damaged_experts_are_named(build: Build, tmp_path: Path) -> None:
-    build().modules.publish(tmp_path)
+    build().head.publish(tmp_path)
     for file, old, new in (
         ("experts.safetensors", b"sense_map", b"sense_cap"),
         ("experts.json", b'"hidden": 128', b'"hidden": "128"'),
@@ -417,8 +424,8 @@ def test_settings_that_do_not_fit() -> None:
     for experiment, wrong, named in (
         ("admire_experts", "data.fold=0", "cross_validation_admire"),
         ("admire_experts", "objective.ablation=clip_cosine", "clip.path"),
-        ("admire_experts", "objective.printed=true", "clip.path"),
-        ("admire_experts", "retain.distillation=1.0", "trainer.freeze_encoder"),
+        ("admire_experts", "objective.as_published=true", "clip.path"),
+        ("admire_experts", "forgetting.distillation=1.0", "trainer.freeze_encoder"),
         ("admire_experts", "benchmark=[idiolink]", "admire/train/experts_text/ndcg@5"),
         ("admire_aima", "objective.clip.path=null", "clip.path"),
         ("admire_aima", "objective.sense_encoder.path=null", "sense_encoder.path"),

@@ -26,7 +26,7 @@ from idiomtune.benchmarks.epsilon.scoring import (
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import by_text, section
 from tests.programs import ROOT
 
@@ -146,7 +146,7 @@ def naive(data: Ncimp, vectors: dict[str, Tensor]) -> list[tuple[str, str, float
     return pairs
 
 
-def random_embeddings(requests: Sequence[Request]) -> Tensor:
+def random_embeddings(requests: Sequence[EmbeddingRequest]) -> Tensor:
     """A vector for each text, whatever the order of the requests."""
     seeds = [crc32(request.text.encode()) for request in requests]
     return torch.tensor(

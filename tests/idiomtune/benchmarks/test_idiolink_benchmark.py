@@ -10,7 +10,7 @@ import torch
 from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import Document, Query, Split, load_split
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import idiolink, in_turn
 
 
@@ -133,9 +133,9 @@ def test_what_is_announced_is_what_is_asked() -> None:
     """Announced texts are embedded at once; any other text would be embedded on its own."""
     split = val([make(f"d {usage}", "a", usage) for usage in USAGES], ask("q", "a", "idiomatic"))
     benchmark = idiolink([split], "sentence", "span")
-    asked: set[Request] = set()
+    asked: set[EmbeddingRequest] = set()
 
-    def embed(requests: Sequence[Request]) -> torch.Tensor:
+    def embed(requests: Sequence[EmbeddingRequest]) -> torch.Tensor:
         asked.update(requests)
         return torch.ones(len(requests), 2)
 

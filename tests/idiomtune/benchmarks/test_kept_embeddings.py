@@ -13,19 +13,19 @@ from idiomtune.benchmarks import embeddings as kept_embeddings
 from idiomtune.benchmarks.embeddings import stored_file
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.encoder.reading import Prompts
-from idiomtune.glossaries.meanings import Meanings, UsageClassifier
-from idiomtune.requests import Request
+from idiomtune.glossaries.meanings import GlossaryReader, UsageClassifier
+from idiomtune.requests import EmbeddingRequest
 from tests.idiomtune.benchmarks.test_suite import Probe
 
 SENSES = {"take someone in": ["cheat"], "take somebody in": ["shelter"]}
 MEANINGS = [
-    Meanings(SENSES),
-    Meanings(dict(reversed(SENSES.items()))),  # of two that fit, the first is read
-    Meanings(SENSES, gate=UsageClassifier([0.5], 0.0, (1,), (0.5,))),
-    Meanings(SENSES, gate=UsageClassifier([0.5], 1.0, (1,), (0.5,))),
-    Meanings(SENSES, form="in_place"),
-    Meanings(SENSES | {"take somebody in": ["adopt"]}),
-    Meanings(SENSES, forms={next(iter(SENSES)): ["as nobody inflects it"]}),
+    GlossaryReader(SENSES),
+    GlossaryReader(dict(reversed(SENSES.items()))),  # of two that fit, the first is read
+    GlossaryReader(SENSES, gate=UsageClassifier([0.5], 0.0, (1,), (0.5,))),
+    GlossaryReader(SENSES, gate=UsageClassifier([0.5], 1.0, (1,), (0.5,))),
+    GlossaryReader(SENSES, form="replace"),
+    GlossaryReader(SENSES | {"take somebody in": ["adopt"]}),
+    GlossaryReader(SENSES, forms={next(iter(SENSES)): ["as nobody inflects it"]}),
 ]
 LONG = "one two three four five six seven eight nine ten eleven twelve"
 
@@ -36,7 +36,9 @@ class Kept:
     def __init__(self, model: Path) -> None:
         self.model = model
         self.probe = Probe("a", ["one", "two"])
-        self.probe.requests.append(Request(LONG, span=(LONG.index("four"), len(LONG)), pooling="span"))
+        self.probe.requests.append(
+            EmbeddingRequest(LONG, span=(LONG.index("four"), len(LONG)), pooling="span")
+        )
 
     def run(self) -> Scorecard:
         return Suite([self.probe]).run(
@@ -83,7 +85,7 @@ def test_where_nothing_can_be_kept_they_are_computed(
 
 
 def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = [Request("one"), Request("two", role="query")]
+    requests = [EmbeddingRequest("one"), EmbeddingRequest("two", role="query")]
     names = [stored_file(tiny, requests, 1)]
     assert stored_file(tiny, list(requests), 1) == names[0]
     names += [stored_file(tiny, requests[::-1], 1), stored_file(tiny, requests, 2)]

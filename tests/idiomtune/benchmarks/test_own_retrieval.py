@@ -17,7 +17,7 @@ from idiomtune.benchmarks.user.collections import Collection, UserQuery, read_co
 from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 from idiomtune.data.idiolink import load_split
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import idiolink, in_turn
 from tests.own_data import write, write_beir, write_collection
 
@@ -180,14 +180,14 @@ def test_equal_to_pytrec_eval(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [
         UserQuery(
             ids[n] if n < 10 else f"q{n}",
-            Request("x", role="query"),
+            EmbeddingRequest("x", role="query"),
             {d: float(grade) for d, grade in enumerate(row) if grade and (d != n or n >= 10)},
             "all",
             left_out=[n] if n < 10 else [],
         )
         for n, row in enumerate(grades.tolist())
     ]
-    collection = Collection("mine", ids, list(map(Request, ids)), asked, 0, [])
+    collection = Collection("mine", ids, list(map(EmbeddingRequest, ids)), asked, 0, [])
     result = UserRetrievalBenchmark([collection]).score(in_turn(torch.cat([documents, queries])))
     cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=2).tolist()
     run = {
@@ -223,7 +223,11 @@ def test_spans(tmp_path: Path) -> None:
     )
     folder = write_collection(tmp_path, corpus=corpus, queries=queries)
     collection = read_collection("mine", folder, instruction="Search")
-    documents = [Request("Cats A cat sat.", (7, 10)), Request("He told."), Request("Rates")]
+    documents = [
+        EmbeddingRequest("Cats A cat sat.", (7, 10)),
+        EmbeddingRequest("He told."),
+        EmbeddingRequest("Rates"),
+    ]
     assert list(collection.documents) == documents
     about = [(q.text.span, q.text.instruction, q.group) for q in collection.queries]
     assert about == [((2, 5), "Search", "g"), (None, "Find it", None)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from idiomtune.benchmarks.user.pairs import Pair, UserPairBenchmark, read_pairs
-from idiomtune.requests import Request, symmetric_query
+from idiomtune.requests import EmbeddingRequest, symmetric_query
 from tests.benchmarks import in_turn
 from tests.benchmarks import with_cosines as embedded
 from tests.own_data import write
@@ -51,9 +51,9 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     benchmark = UserPairBenchmark("own_sts", {"mine": pairs})
     first, second, third, fourth = benchmark.requests[4:]
     assert first == symmetric_query("she saw red", (8, 11), "span")
-    assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
+    assert second == EmbeddingRequest("a b", (2, 3), "query", "Meaning?", "span")
     assert third == symmetric_query("he was angry", (7, 12), "span")
-    assert fourth == Request("c d", None, "query", "Meaning?")
+    assert fourth == EmbeddingRequest("c d", None, "query", "Meaning?")
     rows = torch.cat([embedded([0.1, 0.9]), embedded([0.9, 0.1])])
     result = benchmark.score(in_turn(rows))
     assert result.by_key["own_sts/mine/spearman"] == pytest.approx(-1)

@@ -17,7 +17,7 @@ from idiomtune.benchmarks.user.pairs import UserPairBenchmark
 from idiomtune.benchmarks.user.pairs import read_pairs as read_own_pairs
 from idiomtune.data.semeval2022 import Gold, PairSplit, SentencePair, read_pairs
 from idiomtune.data.sources import DataFiles
-from idiomtune.declarations.registry import benchmark_types
+from idiomtune.plugins.registry import benchmark_types
 from tests.benchmarks import in_turn, section
 from tests.benchmarks import with_cosines as embedded
 

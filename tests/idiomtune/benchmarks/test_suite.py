@@ -20,7 +20,7 @@ from idiomtune.benchmarks import Embed, Result, Score, requests_of
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.programs import refused
 
 Log = pytest.LogCaptureFixture
@@ -34,7 +34,7 @@ class Probe:
 
     def __init__(self, name: str, texts: list[str]) -> None:
         self.name = name
-        self.requests = [Request(text) for text in texts]
+        self.requests = [EmbeddingRequest(text) for text in texts]
         self.got: Tensor | None = None
         self.similarities: torch.dtype | None = None
 
@@ -138,10 +138,10 @@ def test_records_are_what_json_can_hold(tiny: Encoder) -> None:
 
 
 def test_other_processes_get_the_scores_and_not_the_records(tiny: Encoder) -> None:
-    with patch.object(Processes, "from_main", side_effect=lambda compute: compute()) as from_main:
+    with patch.object(Processes, "broadcast", side_effect=lambda compute: compute()) as broadcast:
         scorecard = Suite([Own("mine", {"mine/x": 0.5}, {"id": 1})]).run(tiny)
     assert scorecard.per_query == {"mine": [{"id": 1}]}
-    sent = from_main.call_args.args[0]()  # computed once more
+    sent = broadcast.call_args.args[0]()  # computed once more
     assert (sent.scores, sent.per_query) == ({"mine/x": 0.5}, {})
 
 
@@ -157,7 +157,9 @@ class Asking:
 
     def score(self, embed: Embed) -> Result:
         self.num_scored += 1
-        first, second = (embed([*map(Request, texts)]) for texts in (["one", "two"], ["two", "three"]))
+        first, second = (
+            embed([*map(EmbeddingRequest, texts)]) for texts in (["one", "two"], ["two", "three"])
+        )
         assert torch.equal(first[1], second[0])
         return Result([Score("asking", "", "", "sum", value=(first + second).sum().item())])
 
@@ -188,7 +190,7 @@ class Peer(Processes):
         self.barrier.wait(500)
         return found
 
-    def from_main(self, compute: Callable[[], Any]) -> Any:
+    def broadcast(self, compute: Callable[[], Any]) -> Any:
         return self.all(compute() if self.is_main else None)[0]
 
     def any(self, flag: bool) -> bool:

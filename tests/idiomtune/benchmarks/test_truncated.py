@@ -14,7 +14,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
 from idiomtune.encoder.loading import model_settings
 from idiomtune.glossaries.build import empty_encoder
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.own_data import write
 
 LONG = "the quick brown fox jumps over the lazy dog and then comes back for one more jump"
@@ -25,7 +25,7 @@ class Texts:
     files: Sequence[Path] = ()
     without_gold: Sequence[str] = ()
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[EmbeddingRequest]) -> None:
         self.requests = list(requests)
 
     def score(self, embed: Embed) -> Result:
@@ -42,7 +42,7 @@ def test_the_count_is_beside_the_scores_also_if_embeddings_were_kept(
 ) -> None:
     six = "one two three four five six"
     texts = [LONG, six, "short", f"{LONG} again", "", f"{six}   "]
-    requests = [Request(text) for text in texts] + [Request(LONG, (4, 9), pooling="span")]
+    requests = [EmbeddingRequest(text) for text in texts] + [EmbeddingRequest(LONG, (4, 9), pooling="span")]
     for _ in range(2):
         (note,) = (
             n for n in Suite([Texts(requests)]).run(load(tiny_path), keep=True).notes if "truncated" in n

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-from idiomtune.declarations.registry import objective_types
+from idiomtune.plugins.registry import objective_types
 
 
 def options(section: type[BaseModel], place: str) -> Iterator[tuple[str, bool]]:

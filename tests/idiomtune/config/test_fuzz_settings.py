@@ -29,7 +29,7 @@ MAY_BE_EMPTY = {
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
-    *("glossary_dropout", "seed", "fold", "num_hard", "num_soft", "pairs_every"),
+    *("glossary_dropout", "seed", "fold", "num_hard", "num_soft", "single_positive_every"),
     *("trained_layers", "warmup_ratio", "warmup_steps", "weight_decay", "hard_weight", "soft_weight"),
     *("idiomatic", "simplification", "sense", "mining_margin", "margin", "triplet_weight", "property_weight"),
     *("correct_weight", "rank_weight", "sense_weight", "sum_weight", "meaning_weight", "min_delta"),
@@ -146,7 +146,18 @@ def test_options_changed_at_random_end_in_settings_or_a_message(name: str) -> No
     fuzz(st.lists(change, min_size=1, max_size=4), tried)
 
 
-KEYS = ["model", "run_dir", "resume", "data.root", "model.path", "output", "split", "+experiment", "~x", "-m"]
+KEYS = [
+    "model",
+    "run_dir",
+    "resume",
+    "data.idiolink",
+    "model.path",
+    "output",
+    "split",
+    "+experiment",
+    "~x",
+    "-m",
+]
 
 
 def test_any_command_line_becomes_another_or_a_message(
@@ -167,7 +178,7 @@ def test_any_command_line_becomes_another_or_a_message(
 
 
 @FUZZED
-@given(TEXTS, st.sampled_from(["model.path", "data.root", "output"]))
+@given(TEXTS, st.sampled_from(["model.path", "data.idiolink", "output"]))
 @example("a\\'b\\\\'", "output")
 def test_hydra_reads_back_the_path_that_was_given(text: str, key: str) -> None:
     path = "in/" + text.replace("\x00", "").rstrip("'\"")  # those around a value are the shell's

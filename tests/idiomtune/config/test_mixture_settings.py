@@ -7,8 +7,8 @@ import pytest
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.words import config_names
-from idiomtune.declarations.registry import objective_types
 from idiomtune.errors import UserError
+from idiomtune.plugins.registry import objective_types
 from idiomtune.training.objective import build_objective
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused

@@ -6,8 +6,8 @@ import pytest
 
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.config.words import config_names
-from idiomtune.declarations.models import CONF
 from idiomtune.errors import UserError
+from idiomtune.plugins.models import CONF
 from tests.tiny_runs import composed
 
 # What an experiment needs beside its name.

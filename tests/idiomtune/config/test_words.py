@@ -36,7 +36,7 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
     ("train", "run_dir=x=y", {"run_dir": "x=y"}),
     ("train", "model.glossary=it's, mine.tsv", {"model.glossary": "it's, mine.tsv"}),
     ("train", "model.glossary=[a.tsv,b.tsv]", {"model.glossary": ["a.tsv", "b.tsv"]}),
-    ("train", "data.root=null", {"data.root": None}),
+    ("train", "data.idiolink=null", {"data.idiolink": None}),
     ("train", "benchmark.own_sts.path={a:b.csv}", {"benchmark.own_sts.path": {"a": "b.csv"}}),
     ("train", "trainer.monitor=a/b@1/dim=8", {"trainer.monitor": "a/b@1/dim=8"}),  # Hydra takes no second =
     ("train", "trainer.monitor=[a/b,'a/dim=8',a/dim=9]", {"trainer.monitor": ["a/b", "a/dim=8", "a/dim=9"]}),
@@ -84,7 +84,7 @@ def test_flags_and_their_values() -> None:
 
 OWN = "+experiment=own | data.train=a.csv"
 STS = "benchmark=[own_sts] | benchmark.own_sts.path=a.csv"
-TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
+TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.candidates=released"
 FACTS = "admire/train/caption/rank_difference"
 # Words separated by ` | `, parts of the message separated by `|`.
 TRAIN = [
@@ -135,14 +135,14 @@ TRAIN = [
     (f"trainer.monitor={FACTS}", f"trainer.monitor={FACTS}"),
     ("data.fold=0", "data.fold=<number>, split=cv"),
     ("split=cv", "data.fold=<number>"),
-    ("data=sample | data.root=folder", "data=sample|data.root"),
+    ("data=sample | data.idiolink=folder", "data=sample|data.idiolink"),
     ("objective.query_weights=[1,2]", "query_weights|query_mode"),
-    ("objective.tuples=batch", "tuples=batch|loss.in_batch=all"),
+    ("objective.candidates=in_batch", "candidates=in_batch|loss.in_batch=all"),
     ("objective.idioms_per_batch=5", "objective.idioms_per_batch=5|trainer.batch_size=32"),
     ("objective.positive_weights={idiomatic:0.0,simplification:0.0,sense:0.0}", "positive_weights"),
-    (f"{RELEASED} | objective.redraw=true", "redraw=true|tuples=drawn"),
+    (f"{RELEASED} | objective.redraw=true", "redraw=true|candidates=sampled"),
     (f"+protocol=cross_validation | data.fold=0 | {RELEASED}", RELEASED),
-    ("objective.pairs_every=1", "pairs_every|tuples=batch"),
+    ("objective.single_positive_every=1", "single_positive_every|candidates=in_batch"),
     ("+experiment=idiolink_ft | objective.drop_last=true", "drop_last=true|idioms_per_batch"),
     ("+experiment=idiolink_ft | trainer.accumulation=8", "trainer.accumulation=8|idioms_per_batch=8"),
     ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "query_modes|bm25_modes"),
@@ -157,13 +157,13 @@ TRAIN = [
     (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
     ("benchmark=[epsilon] | trainer.monitor=epsilon/pt/C/p_value", "epsilon/pt/C/p_value"),
     ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
-    ("retain.interpolation=1.5", "retain.interpolation"),
-    ("retain.lora.rank=4 | retain.interpolation=0.7", "lora.rank=4 and interpolation=0.7"),
-    ("retain.lora.rank=4 | model.idiom_tokens=train", "tokens"),
+    ("forgetting.weight_interpolation=1.5", "forgetting.weight_interpolation"),
+    ("forgetting.lora.rank=4 | forgetting.weight_interpolation=0.7", "lora.rank=4 and interpolation=0.7"),
+    ("forgetting.lora.rank=4 | model.idiom_tokens=train", "tokens"),
     (f"{TRIPLET} | model.idiom_tokens=[]", "model.idiom_tokens: must be train"),
     (f"{TRIPLET} | model.idiom_tokens=[home run,'...']", "'...' contains no letter"),
     (f"{TRIPLET} | model.idiom_tokens_start=mean", "model.idiom_tokens_start"),
-    (f"{TRIPLET} | trainer.only_idiom_tokens=true | retain.distillation=1", "has no effect"),
+    (f"{TRIPLET} | trainer.only_idiom_tokens=true | forgetting.distillation=1", "has no effect"),
     (f"{TRIPLET} | trainer.only_idiom_tokens=true | trainer.freeze_encoder=true", "give one of them"),
 ]
 OTHERS = [
@@ -188,7 +188,7 @@ OTHERS = [
             f"minilm | glossary=a.tsv | into=tokens | model.{option}",
             f"model.{option.partition('=')[0]}",
         )
-        for option in ("glossary_gate=true", "glossary_dropout=0.25", "glossary_form=in_place")
+        for option in ("glossary_gate=true", "glossary_dropout=0.25", "glossary_form=replace")
     ),
 ]
 REFUSED = [*(("train", words, named) for words, named in TRAIN), *OTHERS]

@@ -205,7 +205,7 @@ def test_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles
 
 
 def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A data set's own option, then `data.root`, then `IDIOM_DATA`; each with the folder of its name or
+    """A data set's own option, then `data.idiolink`, then `IDIOM_DATA`; each with the folder of its name or
     being it.
     """
     for name in ("mine", "root", "environment"):
@@ -264,7 +264,7 @@ def test_idiolink_is_kept_whole_or_not_at_all(
     if content is not None:
         hub.main[name] = content
     for _ in range(2):  # a second start does not take what came for the right file
-        remedies = ("data.root=", "IDIOM_DATA=", "data=sample")
+        remedies = ("data.idiolink=", "IDIOM_DATA=", "data=sample")
         refused(lambda: idiolink_root(None, sample=False), name, *remedies, error=DataMissingError)
     assert not (cache / "idiolink" / "checksums.json").exists()
     hub.main[name] = good
@@ -323,7 +323,7 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
     (tmp_path / "others" / "magpie").mkdir(parents=True)
     for folder, kind in (("missing", UserError), ("hub/data/val", UserError), ("others", DataMissingError)):
         error = refused(partial(idiolink_root, str(tmp_path / folder), sample=False))
-        assert (type(error), error.option, error.file) == (kind, "data.root", tmp_path / folder)
+        assert (type(error), error.option, error.file) == (kind, "data.idiolink", tmp_path / folder)
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all" / "idiolink" / "val"))
     error = refused(lambda: idiolink_root(None, sample=False), error=DataMissingError)
     assert error.option == "IDIOM_DATA"

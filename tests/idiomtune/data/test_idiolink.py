@@ -206,7 +206,7 @@ def test_fewer_documents_than_asked_for_give_ragged_tuples(split: Split) -> None
         ('{"query": "x", "positive": "y", "negatives": []}', "line 1, field 'negatives'"),
         ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x'"),
         ('{"query": "{0}", "positive": "{1}", "negatives": ["{1}"]}', "line 1"),
-        (None, "objective.tuples=drawn"),
+        (None, "objective.candidates=sampled"),
     ],
 )
 def test_broken_released_files_are_explained(

@@ -14,10 +14,10 @@ from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import read_pairs
 from idiomtune.config.compose import compose_config
 from idiomtune.data.user.load import UserSplits, check_heads
-from idiomtune.declarations.dataset import UserData
 from idiomtune.errors import UserError
 from idiomtune.glossaries.tables import read_glossary
 from idiomtune.io.tables import read_rows
+from idiomtune.plugins.dataset import UserData
 from tests.idiomtune.data.test_own_tables import _DEFAULTS, read
 from tests.own_data import write, write_collection, write_lines
 from tests.programs import refused

@@ -17,7 +17,7 @@ from tests.tiny_runs import composed
 CODE = """
 import json, sys
 from idiomtune.data.user.load import load_user_data
-from idiomtune.declarations.dataset import UserData
+from idiomtune.plugins.dataset import UserData
 from idiomtune.errors import UserError
 defaults, names = json.loads(sys.argv[1]), sys.argv[2:]
 for name in names:

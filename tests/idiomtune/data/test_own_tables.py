@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import read_pairs
 from idiomtune.data.user.load import UserSplits, load_user_data, read_corpus
-from idiomtune.declarations.dataset import UserData
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import user_corpus
 from idiomtune.glossaries.tables import read_glossary
+from idiomtune.plugins.dataset import UserData
 from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
 from tests.own_data import write, write_collection
 from tests.programs import refused, run

@@ -16,8 +16,8 @@ from idiomtune import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.reading import Prompts, Tokenizer
 from idiomtune.errors import UserError
-from idiomtune.glossaries.meanings import Meanings
-from idiomtune.requests import Request, find_span
+from idiomtune.glossaries.meanings import GlossaryReader
+from idiomtune.requests import EmbeddingRequest, find_span
 
 Captured = pytest.CaptureFixture[str]
 Log = pytest.LogCaptureFixture
@@ -56,8 +56,8 @@ def test_embeddings_do_not_depend_on_company_order_or_padding_side(
 ) -> None:
     """And each distinct text goes through the model once, whatever is pooled of it."""
     pairs = zip(TEXTS, SPANS, strict=True)
-    requests = [Request(text, find_span(text, span), pooling="span") for text, span in pairs]
-    requests += [Request(text) for text in TEXTS] + [replace(requests[0], span=(0, 2), role="query")]
+    requests = [EmbeddingRequest(text, find_span(text, span), pooling="span") for text, span in pairs]
+    requests += [EmbeddingRequest(text) for text in TEXTS] + [replace(requests[0], span=(0, 2), role="query")]
     seen: list[int] = []
     minilm([*requests, *requests], on_progress=seen.append)
     assert sum(seen) == len(TEXTS)
@@ -72,7 +72,9 @@ def test_embeddings_do_not_depend_on_company_order_or_padding_side(
 def test_gradients_do_not_depend_on_how_texts_are_cut_into_passes(tiny: Encoder) -> None:
     """Without dropout, the embedding with gradient is the embedding that is scored."""
     tiny.eval()
-    requests = [Request(t) for t in TEXTS] + [Request(t, (0, 4), pooling="span") for t in TEXTS]
+    requests = [EmbeddingRequest(t) for t in TEXTS] + [
+        EmbeddingRequest(t, (0, 4), pooling="span") for t in TEXTS
+    ]
     weights = torch.randn(len(requests), 32, generator=torch.Generator().manual_seed(0))
     gradients = []
     for tokens in (8, 10_000):
@@ -93,11 +95,11 @@ def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(tiny_path: Path, ca
     encoder = load(tiny_path, max_length=8)  # [CLS], six words, [SEP]
     text = "one two three four five six seven eight nine"
     whole, cut, six = (
-        Request(text, find_span(text, w), pooling="span") for w in (text[:27], "six seven", "six")
+        EmbeddingRequest(text, find_span(text, w), pooling="span") for w in (text[:27], "six seven", "six")
     )
-    assert encoder.reader.are_truncated([whole, Request("one two")]) == [True, False]
+    assert encoder.reader.are_truncated([whole, EmbeddingRequest("one two")]) == [True, False]
     assert encoder.reader._replace(limit=None).are_truncated([whole]) == [False]
-    encoder([whole, Request(text)])
+    encoder([whole, EmbeddingRequest(text)])
     assert not encoder.truncated_spans
     assert not caplog.text
     encoder([whole, cut, cut])
@@ -133,7 +135,7 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     assert tiny.encode([]).shape == (0, 32)
     assert not tiny.training
     passes: list[int] = []
-    tiny([Request(text) for text in TEXTS], passes.append, batch_size=3)
+    tiny([EmbeddingRequest(text) for text in TEXTS], passes.append, batch_size=3)
     assert passes == [3, 1]
     array = tiny.encode(iter(TEXTS), batch_size=np.int64(1), convert_to_numpy=True)
     assert array.dtype == "float32"
@@ -203,28 +205,30 @@ def test_pooling_of_the_checkpoint_is_respected_and_can_be_replaced(tiny_path: P
 def test_a_prompt_is_left_out_of_the_mean_if_the_checkpoint_says_so(tiny: Encoder) -> None:
     """As sentence-transformers leaves it out, with the first special token; of prompts of several lengths."""
     pooling: Any = tiny.model[1]
-    pooled = tiny.reader.read([Request(TEXTS[0], role="query")])[0].num_skipped
+    pooled = tiny.reader.read([EmbeddingRequest(TEXTS[0], role="query")])[0].num_skipped
     pooling.include_prompt = False
     tiny.prompts = Prompts(query="query: ", instruction="{instruction}: {query}")
-    asked = [Request(text, role="query", instruction=i) for i in (None, "Find the same") for text in TEXTS]
+    asked = [
+        EmbeddingRequest(text, role="query", instruction=i) for i in (None, "Find the same") for text in TEXTS
+    ]
     prompts = {None: "query: ", "Find the same": "Find the same: "}
     theirs = [tiny.model.encode(r.text, prompt=prompts[r.instruction], convert_to_tensor=True) for r in asked]
     assert_close(tiny(asked), torch.stack(theirs), atol=1e-6, rtol=0)
     assert_close(tiny.encode(TEXTS), tiny.model.encode(TEXTS, convert_to_tensor=True), atol=1e-6, rtol=0)
     # What explains an embedding by its tokens reads them from there.
-    assert pooled == tiny.reader.read([Request(TEXTS[0])])[0].num_skipped == 0
+    assert pooled == tiny.reader.read([EmbeddingRequest(TEXTS[0])])[0].num_skipped == 0
     assert tiny.reader.read(asked[:1])[0].num_skipped == 3  # [CLS] query :
     # Of 64 tokens two are special ones: one is left for the text, then none.
     theirs = [tiny.model.encode("ice broke", prompt="the " * 61, convert_to_tensor=True)]
     tiny.prompts = Prompts(query="the " * 61)
-    assert_close(tiny([Request("ice broke", role="query")]), torch.stack(theirs), atol=1e-6, rtol=0)
+    assert_close(tiny([EmbeddingRequest("ice broke", role="query")]), torch.stack(theirs), atol=1e-6, rtol=0)
     tiny.prompts = Prompts(query="the " * 62)
     with pytest.raises(UserError, match=r"model\.max_length"):
-        tiny([Request("ice broke", role="query")])
+        tiny([EmbeddingRequest("ice broke", role="query")])
     # A meaning in a prompt is left out with it.
     tiny.prompts = Prompts(document="They broke the ice: ")
-    tiny.meanings = Meanings({"break the ice": ["make people relax"]})
-    (read,) = tiny.reader.read([Request("snow fell")])
+    tiny.meanings = GlossaryReader({"break the ice": ["make people relax"]})
+    (read,) = tiny.reader.read([EmbeddingRequest("snow fell")])
     prompt = tiny.model.tokenizer("They broke the ice (make people relax): ")["input_ids"]
     assert read.num_skipped == len(prompt) - 1, "but for the last special token"
 

@@ -17,11 +17,11 @@ from torch.testing import assert_close
 
 from idiomtune import Encoder
 from idiomtune.config.sections import LoraSettings
-from idiomtune.declarations.models import model_values
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
-from idiomtune.requests import LayersRequest, Request
+from idiomtune.plugins.models import model_values
+from idiomtune.requests import EmbeddingRequest, LayersRequest
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -139,7 +139,7 @@ def test_adapters_are_trained_and_reload_alone_and_merged(paths: Any, name: str,
     linear = [module for module in encoder.transformer.modules() if type(module) is torch.nn.Linear]
     assert len(linear) == 3 * sum("lora_A" in name for name, _ in encoder.named_parameters())  # W, A and B
     base = encoder.encode(TEXTS)
-    encoder([Request(text) for text in TEXTS]).sum().backward()
+    encoder([EmbeddingRequest(text) for text in TEXTS]).sum().backward()
     torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()
     tuned = encoder.encode(TEXTS)
     assert not torch.allclose(tuned, base, atol=1e-3)
@@ -181,8 +181,8 @@ def test_instructor_leaves_its_instruction_out_of_the_mean(paths: Any, tmp_path:
     modules = Transformer(str(paths("t5"))), Pooling(WIDTH), dense(16, torch.nn.Identity()), Normalize()
     folder = with_modules(tmp_path / "model", *modules)
     values = model_values("instructor_base")
-    options = {name: values[name] for name in ("pool_prompts", "query_prompt", "instruction_prompt")}
-    requests = [Request(text, role="query", instruction="x" * i) for i, text in enumerate(TEXTS)]
+    options = {name: values[name] for name in ("include_prompt", "query_prompt", "instruction_prompt")}
+    requests = [EmbeddingRequest(text, role="query", instruction="x" * i) for i, text in enumerate(TEXTS)]
     theirs: Any = SentenceTransformer(str(folder), device="cpu")
     theirs[1].include_prompt = False
     prompts = [f"{request.instruction}\nQuery: " for request in requests]
@@ -208,7 +208,7 @@ def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: P
     """As IdioLink's code has it: the last hidden states, whatever follows the transformer."""
     modules = [*load(paths("t5"), pooling).model, dense(WIDTH, torch.nn.Tanh()), Normalize()]
     folder = with_modules(tmp_path / "model", *modules)
-    own, raw = load(folder), load(folder, span="raw")
+    own, raw = load(folder), load(folder, span_from="last_hidden_state")
     states = [hidden(raw, text) for text in TEXTS]
     pairs = zip(states, TEXTS, SPANS, strict=True)
     spans = torch.stack([of_span(layers[-1], offsets, *pair) for (layers, offsets), *pair in pairs])
@@ -216,7 +216,7 @@ def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: P
     assert_close(raw.encode(TEXTS), own.encode(TEXTS))
     assert not torch.allclose(unit(own.encode(TEXTS, SPANS)), unit(spans), atol=1e-2)
     # A document and a span of the same text, in one forward pass.
-    both = raw([Request(TEXTS[0], (3, 16), pooling="span"), Request(TEXTS[0])])
+    both = raw([EmbeddingRequest(TEXTS[0], (3, 16), pooling="span"), EmbeddingRequest(TEXTS[0])])
     assert_close(both[:1], spans[:1], atol=2e-5, rtol=0)
     assert_close(both[1:], own.encode(TEXTS[:1]))
 
@@ -225,7 +225,7 @@ def test_what_a_model_cannot_give_is_refused(paths: Any, tmp_path: Path) -> None
     """Raw spans of another width; [CLS] and [SEP] where its tokenizer puts none. It is its encoder alone."""
     folder = with_modules(tmp_path / "t5", Transformer(str(paths("t5"))), Pooling(WIDTH), Dense(WIDTH, 16))
     with pytest.raises(UserError, match=rf"model\.span=raw: .* {WIDTH} dimensions .* 16"):
-        load(folder, span="raw")
+        load(folder, span_from="last_hidden_state")
     with pytest.raises(UserError, match=r"model\.pooling=cls\+sep"):
         load(paths("t5"), "cls+sep")
     transformer: Any = load(folder).model[0]

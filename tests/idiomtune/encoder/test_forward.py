@@ -13,7 +13,7 @@ from idiomtune.encoder.forward import (
     plan_batches,
 )
 from idiomtune.encoder.reading import Prompts, is_truncated, special_tokens_around
-from idiomtune.requests import Request, find_span
+from idiomtune.requests import EmbeddingRequest, find_span
 
 INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
 
@@ -24,7 +24,9 @@ def test_the_span_is_the_one_in_the_query() -> None:
         (Prompts(query="query: "), INSTRUCTION, f"Instruct: {INSTRUCTION}\nQuery: He broke the ice."),
         (Prompts(instruction="{query} || {instruction}"), "do", "He broke the ice. || do"),
     ):
-        text, span = prompts.render(Request("He broke the ice.", (3, 16), "query", instruction, "span"))
+        text, span = prompts.render(
+            EmbeddingRequest("He broke the ice.", (3, 16), "query", instruction, "span")
+        )
         assert text == read
         assert span == (read.rindex("broke the ice"), read.rindex("broke the ice") + 13)
 
@@ -87,7 +89,7 @@ def test_what_is_not_read_of_a_text(tiny: Encoder) -> None:
     assert not is_truncated(f"{text} More.", tokens, number + 1)
     assert is_truncated(f"{text} More.", tokens, number)
     assert not is_truncated(f"{text} \n", tokens, number)
-    requests = [Request("He broke the ice."), Request("ice " * 600)]
+    requests = [EmbeddingRequest("He broke the ice."), EmbeddingRequest("ice " * 600)]
     _, _, truncated = plan_batches(requests, tiny.reader, 8192, 1, None)
     assert truncated == {requests[1]}
 

@@ -15,7 +15,7 @@ from idiomtune import Encoder
 from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, token_name
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 
 IDIOMS = ["home run", "spill the beans", "alto-falante"]
@@ -91,7 +91,7 @@ def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
     encoder.prompts = Prompts(query="query: ", instruction="Find '{instruction}'\n{query} !")
     text = "A home run is a home run they say."
     second = text.rindex("home"), text.rindex("home") + len("home run")
-    request = Request(text, second, role="query", instruction="home runs", pooling="span")
+    request = EmbeddingRequest(text, second, role="query", instruction="home runs", pooling="span")
     read = f"Find '{RUN}'\nA {RUN} is a {RUN} they say. !"
     where = read.rindex(RUN)
     token = encoder.model.tokenizer(read).char_to_token(where)
@@ -127,8 +127,10 @@ def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> Non
     assert len(rows(encoder)) == size + 2
     assert torch.all(row(encoder, RUN) == 0.5)
     seen: list[int] = []
-    span = Request("A home run.", (2, 6), pooling="span")
-    embeddings = encoder([Request("A home run."), Request("A Home-Run."), span], on_progress=seen.append)
+    span = EmbeddingRequest("A home run.", (2, 6), pooling="span")
+    embeddings = encoder(
+        [EmbeddingRequest("A home run."), EmbeddingRequest("A Home-Run."), span], on_progress=seen.append
+    )
     assert sum(seen) == 1
     assert torch.equal(embeddings[0], embeddings[1])
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 import idiomtune.encoder.forward
 from idiomtune import Encoder
 from idiomtune.encoder.forward import SHORT_ATTENTION, attend
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 _BATCH, _HEADS, _LENGTH, _WIDTH = 3, 4, 11, 8
 _exact = functional.scaled_dot_product_attention
@@ -99,7 +99,7 @@ def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(tiny: Encod
 
     texts = ["the ship broke the ice of the harbour", "rain fell all day", "it rained", "no"]  # by length
     torch.manual_seed(7)
-    ours = loss(tiny.train()([Request(text) for text in texts]))
+    ours = loss(tiny.train()([EmbeddingRequest(text) for text in texts]))
     ours.backward()  # type: ignore[no-untyped-call]
     eager = {"attn_implementation": "eager"}
     plain = SentenceTransformer(str(tiny_path), device="cpu", model_kwargs=eager).train()

@@ -8,11 +8,11 @@ import pytest
 from idiomtune.cli import help_text
 from idiomtune.config import ModelSettings, check
 from idiomtune.config.words import config_names
-from idiomtune.declarations.models import model_values
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.reading import prompts_of
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.plugins.models import model_values
+from idiomtune.requests import EmbeddingRequest
 from tests.programs import ROOT
 
 NAMES = [name for name in config_names("model") if name != "pretrained"]
@@ -58,7 +58,7 @@ def test_a_query_prompt_of_a_checkpoint_is_left_out() -> None:
     settings = model_settings("qwen3_0_6b", {})
     for query_prompt, expected in ((None, published["query"] + "a"), (settings.query_prompt, "a")):
         prompts = prompts_of(published, settings.model_copy(update={"query_prompt": query_prompt}))
-        bare, asked = (Request("a", role="query", instruction=i) for i in (None, "i"))
+        bare, asked = (EmbeddingRequest("a", role="query", instruction=i) for i in (None, "i"))
         assert prompts.render(bare) == (expected, None)
         assert prompts.render(asked) == ("Instruct: i\nQuery:a", None)
 

@@ -36,10 +36,10 @@ from idiomtune.explorer.search import (
     word_rows,
 )
 from idiomtune.explorer.server import page
-from idiomtune.glossaries.meanings import Meanings, UsageClassifier
+from idiomtune.glossaries.meanings import GlossaryReader, UsageClassifier
 from idiomtune.io.files import fingerprints
 from idiomtune.io.records import LEARNED
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import idiolink
 from tests.own_data import write, write_collection
 from tests.planted_runs import plant
@@ -72,17 +72,17 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
         pooling: Any = tiny.model[1]
         pooling.include_prompt = False
     if how == "meanings":
-        tiny.meanings = Meanings({"break the ice": ["make people relax"]})
+        tiny.meanings = GlossaryReader({"break the ice": ["make people relax"]})
     assert tiny.averages_tokens
     query = normalize(tiny.encode(["They were relaxed."], role="query"), dim=1)[0]
     cosines = normalize(tiny.encode(SENTENCES), dim=1) @ query
     found = word_rows(tiny, SENTENCES)
     for text, cosine, words in zip(SENTENCES, cosines.tolist(), found, strict=True):
         assert sum(words.shares(query)) == pytest.approx(cosine, abs=1e-5)
-        read = tiny.reader.read([Request(text)])[0].text
+        read = tiny.reader.read([EmbeddingRequest(text)])[0].text
         assert "".join(words.words) == read
         assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
-    tiny.meanings = Meanings({}, gate=UsageClassifier([], 0.0, (), ()))
+    tiny.meanings = GlossaryReader({}, gate=UsageClassifier([], 0.0, (), ()))
     assert not tiny.averages_tokens  # meanings that are weighed make no sum
 
 

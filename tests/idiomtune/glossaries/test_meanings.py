@@ -10,8 +10,8 @@ from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
 from idiomtune.errors import UserError
-from idiomtune.glossaries.meanings import GlossaryForm, Meanings
-from idiomtune.requests import Request
+from idiomtune.glossaries.meanings import GlossaryForm, GlossaryReader
+from idiomtune.requests import EmbeddingRequest
 
 SENSES = {
     "break the ice": ["make people relax"],
@@ -31,7 +31,7 @@ def test_a_meaning_stands_behind_its_expression() -> None:
         ("home run, home run", "home run (a great success), home run (a great success)"),
         ("the icebreaker", "the icebreaker"),
     ):
-        assert Meanings(SENSES).insert(text) == (read, None)
+        assert GlossaryReader(SENSES).insert(text) == (read, None)
 
 
 def test_a_span_keeps_its_words_and_takes_in_meanings() -> None:
@@ -46,9 +46,9 @@ def test_a_span_keeps_its_words_and_takes_in_meanings() -> None:
     ):
         text = "We broke the ice today by a home run."
         start = text.index(words)
-        forms: dict[GlossaryForm, str] = {"beside": beside, "in_place": in_place}
+        forms: dict[GlossaryForm, str] = {"append": beside, "replace": in_place}
         for form, read in forms.items():
-            whole, span = Meanings(SENSES, form=form).insert(text, (start, start + len(words)))
+            whole, span = GlossaryReader(SENSES, form=form).insert(text, (start, start + len(words)))
             assert span is not None
             assert whole[slice(*span)] == read
         assert whole == "We make people relax today by a a great success."
@@ -58,9 +58,9 @@ def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> Non
     text = "They broke the ice."
     by_hand = tiny.encode(["They broke the ice (make people relax)."], ["broke the ice (make people relax)"])
     without = tiny.encode([text], ["broke the ice"])
-    tiny.meanings = Meanings(SENSES)
+    tiny.meanings = GlossaryReader(SENSES)
     assert torch.equal(tiny.encode([text], ["broke the ice"]), by_hand)
-    assert torch.equal(tiny([Request(text, (5, 18), pooling="span", with_meanings=False)]), without)
+    assert torch.equal(tiny([EmbeddingRequest(text, (5, 18), pooling="span", with_meanings=False)]), without)
     assert not torch.allclose(by_hand, without)
     # Near the limit the meaning goes first.
     tiny.model.max_seq_length = len(tiny.model.tokenizer(text)["input_ids"]) + 1
@@ -68,14 +68,14 @@ def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> Non
     assert torch.equal(tiny.encode([text], ["broke the ice"]), without)
 
 
-@pytest.mark.parametrize("form", ["beside", "in_place"])
+@pytest.mark.parametrize("form", ["append", "replace"])
 def test_a_saved_model_reads_the_same_meanings_by_the_encoder_alone(
     tiny: Encoder, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     texts = ["She BROKE the ice, and broke the ice again.", "kept in the dark", "a home-run", "nothing"]
     bare = tiny.encode(texts)
-    tiny.meanings = Meanings(SENSES, form=form)
+    tiny.meanings = GlossaryReader(SENSES, form=form)
     expected = tiny.encode(texts)
     assert not torch.allclose(bare[0], expected[0])
     tiny.save(tmp_path / "saved")
@@ -87,7 +87,7 @@ def test_a_saved_model_reads_the_same_meanings_by_the_encoder_alone(
 
 def test_no_expression_is_found_within_a_longer_one_or_a_name_without_a_meaning() -> None:
     names: dict[str, list[str]] = {"home run record": [], "give someone a ride home": [], "by and large": []}
-    named = Meanings(names | {"home run": ["a success"], "ride": ["trip"]})
+    named = GlossaryReader(names | {"home run": ["a success"], "ride": ["trip"]})
     for text in (
         "He set the home-run records.",
         "They gave the home run king a ride home",
@@ -98,18 +98,19 @@ def test_no_expression_is_found_within_a_longer_one_or_a_name_without_a_meaning(
     longer = {"take someone for a ride": ["deceive"], "ride": ["trip"], "in the dark": ["uninformed"]}
     longer |= {"keep in the dark about": ["hide from"]}
     assert (
-        Meanings(longer, form="in_place").insert("We took him for a ride, a ride")[0] == "We deceive, a trip"
+        GlossaryReader(longer, form="replace").insert("We took him for a ride, a ride")[0]
+        == "We deceive, a trip"
     )
     text = "kept in the dark about it, in the dark"
-    assert Meanings(longer, form="in_place").insert(text)[0] == "hide from it, uninformed"
+    assert GlossaryReader(longer, form="replace").insert(text)[0] == "hide from it, uninformed"
     assert (
-        Meanings({"tie the knot": ["marry"], "marry": ["join"]}, form="in_place").insert(
+        GlossaryReader({"tie the knot": ["marry"], "marry": ["join"]}, form="replace").insert(
             "tie the knot, marry"
         )[0]
         == "marry, join"
     )
     forms = {"perder o barco": ["perdeu o barco"]}  # of a dictionary
-    lost = Meanings({"perder o barco": ["miss it"]}, form="in_place", forms=forms)
+    lost = GlossaryReader({"perder o barco": ["miss it"]}, form="replace", forms=forms)
     assert lost.insert("Ele perdeu o barco.")[0] == "Ele miss it."
 
 
@@ -128,7 +129,7 @@ CHANGES: dict[str, list[Any]] = {
 def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Path) -> None:
     """Where it is not claimed, as by other libraries, nothing is missed."""
     tiny.add_idiom_tokens(["spill the beans"], start="random")
-    tiny.meanings = Meanings(SENSES)
+    tiny.meanings = GlossaryReader(SENSES)
     folder, text = tmp_path / "model", ["They broke the ice, and spilled the beans."]
     tiny.save(folder)
     for name in CHANGES:

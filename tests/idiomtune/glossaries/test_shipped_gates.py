@@ -20,7 +20,7 @@ from idiomtune.encoder.loading import model_settings
 from idiomtune.errors import UserError
 from idiomtune.glossaries import usage_gate
 from idiomtune.glossaries.choose import choose_meanings, with_gate
-from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.glossaries.usage_gate import (
     GATES,
@@ -31,11 +31,11 @@ from idiomtune.glossaries.usage_gate import (
     shipped_gate,
 )
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.requests import LayersRequest, Usage
+from idiomtune.requests import LabelledUse, LayersRequest
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
-OURS = Meanings({"miss the boat": ["be too late"]})
+OURS = GlossaryReader({"miss the boat": ["be too late"]})
 USED = [
     ("Investors who hesitated in the crisis missed the boat completely.", "miss the boat", True),
     ("They ran to the harbour but missed the boat to the island.", "miss the boat", False),
@@ -52,10 +52,10 @@ def minilm() -> Encoder:
     return Encoder("minilm", glossary=OURS.senses, device="cpu")
 
 
-def few(unseen: Iterable[str]) -> list[Usage]:
+def few(unseen: Iterable[str]) -> list[LabelledUse]:
     assert "in the dock" in set(unseen)
     texts = [(f"{n} ships broke the ice", n % 2 == 0) for n in range(8)]
-    return [Usage(str(n), "break the ice", text, (8, 21), used) for n, (text, used) in enumerate(texts)]
+    return [LabelledUse(str(n), "break the ice", text, (8, 21), used) for n, (text, used) in enumerate(texts)]
 
 
 def settings(**options: object) -> ModelSettings:
@@ -65,7 +65,7 @@ def settings(**options: object) -> ModelSettings:
 def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
     meanings, plain = minilm.meanings, Encoder("minilm", device="cpu")
     assert meanings is not None
-    assert (meanings.form, meanings.gate) == ("in_place", shipped_gate(minilm))
+    assert (meanings.form, meanings.gate) == ("replace", shipped_gate(minilm))
     uses, meaning = [USED[0][0], USED[1][0]], "She was too late for the opportunity."
     late, boat = (minilm.encode(uses) - plain.encode(uses)) @ plain.encode([meaning])[0]
     assert late > 0.1 > 0 > boat  # the idiomatic use moves to the meaning, the literal one away
@@ -73,14 +73,14 @@ def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
 
 def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
     bare = minilm.reading(OURS)
-    for options in ({"glossary_gate": False}, {"glossary_form": "beside"}):
+    for options in ({"glossary_gate": False}, {"glossary_form": "append"}):
         assert with_gate(bare, OURS, settings(**options), few, is_trained=False) == OURS
     assert with_gate(bare, OURS, settings(), few, is_trained=True) == OURS
 
 
-@pytest.mark.parametrize(("own", "form"), [(None, "in_place"), (OURS, "beside")])
+@pytest.mark.parametrize(("own", "form"), [(None, "replace"), (OURS, "append")])
 def test_a_model_keeps_the_form_that_it_was_trained_to_read(
-    own: Meanings | None, form: str, tiny: Encoder
+    own: GlossaryReader | None, form: str, tiny: Encoder
 ) -> None:
     """With a gate that is fitted to it, too."""
     tiny.meanings = own
@@ -101,7 +101,7 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
         fitted_gate(tiny, lambda unseen: few(unseen)[::2])
     fitted = with_gate(tiny, OURS, asked, few, is_trained=False)
     assert fitted.gate is not None
-    assert (fitted.form, fitted.gate.layers, OURS.gate) == ("in_place", (1, 2), None)
+    assert (fitted.form, fitted.gate.layers, OURS.gate) == ("replace", (1, 2), None)
     monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
     assert with_gate(tiny, OURS, asked, few, is_trained=True) == replace(OURS, gate=fitted.gate)
@@ -135,7 +135,7 @@ def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
     gate = constant_gate(tiny.dimension, 0.0)._replace(seen=("pull the plug", "tie the knot"))
     tiny.meanings = replace(OURS, gate=gate)
     tiny.save(tmp_path / "gated")
-    given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.root={sample_root}"]
+    given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.idiolink={sample_root}"]
     config = composed("evaluate", "benchmarks=[idiolink]", "device=cpu", *given)
     score_model(check(EvaluateSettings, config))
     (warned,) = [record.getMessage() for record in caplog.records if "held out" in record.getMessage()]
@@ -144,8 +144,8 @@ def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
 
 def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
     usages = [
-        Usage("0", "break the ice", "word1 of it broke the ice there", (12, 25), True),
-        Usage("1", "break the ice", "Broke the ice there", (0, 13), False),  # no word before it
+        LabelledUse("0", "break the ice", "word1 of it broke the ice there", (12, 25), True),
+        LabelledUse("1", "break the ice", "Broke the ice there", (0, 13), False),  # no word before it
     ]
     features, labels, _, layers, _, num_bare = gate_examples(tiny, usages)
     assert (num_bare, labels) == (3, (True, False, True, True, True))
@@ -215,7 +215,7 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
 
 
 def test_a_deep_models_gate_takes_one_sentence_of_each_use_whatever_their_order(tiny: Encoder) -> None:
-    usages = [*few(["in the dock"]), Usage("x", "home run", "a home run", (2, 10), True)]
+    usages = [*few(["in the dock"]), LabelledUse("x", "home run", "a home run", (2, 10), True)]
     assert enough_usages(tiny, usages) == usages
     tiny.transformer.config.num_hidden_layers = 12  # type: ignore[union-attr]
     drawn = enough_usages(tiny, usages)
@@ -226,7 +226,7 @@ def test_a_deep_models_gate_takes_one_sentence_of_each_use_whatever_their_order(
     }
     assert len(drawn) == 3
     assert enough_usages(tiny, usages[::-1]) == drawn
-    of_user = [Usage("", "", f"{n} ships", None, True) for n in range(3)]
+    of_user = [LabelledUse("", "", f"{n} ships", None, True) for n in range(3)]
     assert list(enough_usages(tiny, [*usages, *of_user]))[:3] == of_user
 
 

@@ -24,12 +24,12 @@ from idiomtune.encoder.loading import silence_libraries
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.errors import UserError
-from idiomtune.glossaries.meanings import Meanings, UsageClassifier
+from idiomtune.glossaries.meanings import GlossaryReader, UsageClassifier
 from idiomtune.glossaries.usage_gate import fit_usage_gate
 from idiomtune.io.processes import Processes
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import FrozenEmbedder
-from idiomtune.training.regularization import Distillation
+from idiomtune.training.forgetting import Distillation
 
 SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"]}
 ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
@@ -40,7 +40,7 @@ def with_gate(encoder: Any, shared: tuple[float, ...] = (), **options: Any) -> A
     width = 6 * encoder.dimension
     numbers = torch.randn(width * 4 // 3, generator=torch.Generator().manual_seed(0)).tolist()
     gate = UsageClassifier(numbers[:width], -0.5, (1, 2), tuple(numbers[width:]), (), shared)
-    encoder.meanings = Meanings(SENSES, gate=gate, **options)
+    encoder.meanings = GlossaryReader(SENSES, gate=gate, **options)
     return encoder
 
 
@@ -75,13 +75,13 @@ def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(
     assert gated.transformer.config.output_hidden_states is False
 
 
-def span_of(text: str, words: str, **options: Any) -> Request:
+def span_of(text: str, words: str, **options: Any) -> EmbeddingRequest:
     start = text.index(words)
-    return Request(text, (start, start + len(words)), pooling="span", **options)
+    return EmbeddingRequest(text, (start, start + len(words)), pooling="span", **options)
 
 
 @pytest.mark.parametrize(
-    ("form", "weight", "share"), [("beside", 0.6, 0.0), ("in_place", 0.8, 0.0), ("in_place", 0.8, 0.1)]
+    ("form", "weight", "share"), [("append", 0.6, 0.0), ("replace", 0.8, 0.0), ("replace", 0.8, 0.1)]
 )
 def test_texts_are_mixed_by_their_usage(
     tiny: Encoder, form: str, weight: float, share: float, tmp_path: Path
@@ -90,15 +90,15 @@ def test_texts_are_mixed_by_their_usage(
     shared = torch.linspace(0, share, tiny.dimension)
     gated = with_gate(tiny, tuple(shared.tolist()) if share else (), form=form).requires_grad_(False)
     requests = [
-        *(Request(ICE), Request(RUN), Request(RUN, (0, 10), pooling="span")),
-        Request(RUN, (12, 20), pooling="span"),  # holds no part of an expression
-        *(Request(ICE, with_meanings=False), Request("nothing")),
+        *(EmbeddingRequest(ICE), EmbeddingRequest(RUN), EmbeddingRequest(RUN, (0, 10), pooling="span")),
+        EmbeddingRequest(RUN, (12, 20), pooling="span"),  # holds no part of an expression
+        *(EmbeddingRequest(ICE, with_meanings=False), EmbeddingRequest("nothing")),
     ]
     meanings = gated.meanings
     after = gated(requests)
     of_ice, of_run = gated.usage([RUN, RUN], ["break the ice", "home run"])
     usages = [gated.usage([ICE], "break the ice")[0], (of_ice + of_run) / 2, of_run]
-    gated.meanings = replace(meanings, gate=None) if form == "beside" else None
+    gated.meanings = replace(meanings, gate=None) if form == "append" else None
     before = gated(requests)
     spans = [span_of(ICE, "broke the ice"), span_of(RUN, "home run"), span_of(RUN, "broke the ice")]
     of_expressions = normalize(gated(spans), dim=1)
@@ -106,7 +106,7 @@ def test_texts_are_mixed_by_their_usage(
 
     def reading(text: str, *words: str) -> torch.Tensor:
         asked = [span_of(text, each, with_meanings=False) for each in words]
-        rows = gated(asked or [Request(text, with_meanings=False)])
+        rows = gated(asked or [EmbeddingRequest(text, with_meanings=False)])
         return normalize(normalize(rows, dim=1).sum(0), dim=0)
 
     ice, run = "They make people relax.", "A a great success, and they make people relax."
@@ -142,20 +142,20 @@ def test_texts_are_mixed_by_their_usage(
 
 
 def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) -> None:
-    long = Request("word " * 600 + ICE)
+    long = EmbeddingRequest("word " * 600 + ICE)
     with_gate = gated([long])
-    assert len(gated.readings([Request(ICE)])[0]) == 7
+    assert len(gated.readings([EmbeddingRequest(ICE)])[0]) == 7
     gated.train()
-    assert gated.readings([Request(ICE)])[0] == [Request(ICE)]
+    assert gated.readings([EmbeddingRequest(ICE)])[0] == [EmbeddingRequest(ICE)]
     dropped = torch.get_rng_state()
-    trained = gated([Request(ICE)])
+    trained = gated([EmbeddingRequest(ICE)])
     gated.meanings = replace(gated.meanings, gate=None)
     torch.set_rng_state(dropped)
-    assert torch.equal(trained, gated([Request(ICE)]))
+    assert torch.equal(trained, gated([EmbeddingRequest(ICE)]))
     assert torch.allclose(with_gate, gated.eval()([long]), atol=1e-6)
     # Nor in a query that its prompt fills, where the sentence with a short meaning would fit.
-    gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageClassifier([], 0.0, (), ()))
-    query = Request(ICE, role="query", instruction="Find sentences that mean the same")
+    gated.meanings = GlossaryReader({"break the ice": ["x"]}, gate=UsageClassifier([], 0.0, (), ()))
+    query = EmbeddingRequest(ICE, role="query", instruction="Find sentences that mean the same")
     (read,) = gated.reader.read([replace(query, with_meanings=False)])
     gated.model.max_seq_length = len(read.tokens.input_ids) - 1
     gated._tokenizer.forget()
@@ -163,26 +163,26 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) ->
 
 
 def test_texts_count_once_and_are_tokenized_together(gated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = [Request(ICE), Request(RUN), Request("nothing")]
+    requests = [EmbeddingRequest(ICE), EmbeddingRequest(RUN), EmbeddingRequest("nothing")]
     passes: list[int] = []
     gated(requests, passes.append)
     embed_all(gated, requests, Processes(), passes.append)
     assert sum(passes) == 2 * len(requests)
     calls = Mock(side_effect=Tokenizer.__call__)
     monkeypatch.setattr(Tokenizer, "__call__", lambda *arguments: calls(*arguments))
-    gated.readings([Request(f"{i}: {ICE}") for i in range(9)])
+    gated.readings([EmbeddingRequest(f"{i}: {ICE}") for i in range(9)])
     assert calls.call_count == 2
 
 
 def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Any) -> None:
     """The gate changes with each evaluation; a resumed run has another than the run had at that step."""
     accelerator, processes = start_processes(choose_device("cpu", "fp32"))
-    rows = FrozenEmbedder(gated, accelerator, processes)([Request(ICE)], 0).rows
-    targets = Distillation(gated, [Request(ICE)], 1.0, processes)._embeddings
+    rows = FrozenEmbedder(gated, accelerator, processes)([EmbeddingRequest(ICE)], 0).rows
+    targets = Distillation(gated, [EmbeddingRequest(ICE)], 1.0, processes)._embeddings
     assert torch.equal(targets, rows)  # a teacher's are likewise without
-    assert not torch.allclose(rows, gated([Request(ICE)]))
+    assert not torch.allclose(rows, gated([EmbeddingRequest(ICE)]))
     gated.meanings = replace(gated.meanings, gate=None)
-    assert torch.allclose(rows, gated([Request(ICE)]), atol=1e-6)
+    assert torch.allclose(rows, gated([EmbeddingRequest(ICE)]), atol=1e-6)
 
 
 def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_without_context() -> None:
@@ -217,7 +217,7 @@ def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_w
 
 def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Encoder, tmp_path: Path) -> None:
     """e + n / 2 + (g - 1/2) u by hand; where a text also has an expression with a meaning, that counts."""
-    known = with_gate(tiny, form="in_place").meanings
+    known = with_gate(tiny, form="replace").meanings
     both = tiny.encode([RUN])
     tiny.meanings = replace(known, senses={**SENSES, "home run": []})
     alone, text = tiny.encode([RUN])[0], "A home run."

@@ -466,7 +466,7 @@ def test_whose_models_glossaries_and_data_are(tmp_path: Path) -> None:
     assert training_data(composed("train", "+experiment=joint", "data=sample")) == [sample]
     for *options, source in (
         ("+experiment=idiolink_ft", LicensedSource("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")),
-        ("+experiment=idiolink_ft", "data.root=/my/ones", LicensedSource("the idioms in ones", None)),
+        ("+experiment=idiolink_ft", "data.idiolink=/my/ones", LicensedSource("the idioms in ones", None)),
         ("+experiment=own", "data.train=[/my/own.csv]", LicensedSource("the user's own data (own.csv)")),
     ):
         assert training_data(composed("train", *options)) == [source]
@@ -484,12 +484,12 @@ def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: 
     assert not collect_model(asked(finished, license="cc-by-4.0")).problems
 
 
-@pytest.mark.parametrize(("form", "gate"), [("beside", None), ("in_place", None), ("in_place", True)])
+@pytest.mark.parametrize(("form", "gate"), [("append", None), ("replace", None), ("replace", True)])
 def test_the_card_says_how_meanings_are_read(finished: Path, form: str, gate: bool | None) -> None:
     recorded(finished, glossary={"form": form} | ({"gate": gate} if gate else {}))
     card = collect_model(asked(finished)).card
-    assert ("(made people relax)" in card) == (form == "beside")
-    assert ('"He made people relax"' in card) == (form == "in_place")
+    assert ("(made people relax)" in card) == (form == "append")
+    assert ('"He made people relax"' in card) == (form == "replace")
     # Only the encoder reads meanings.
     assert "from idiomtune import Encoder" in card
     assert "model.similarity(" not in card

@@ -15,7 +15,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.errors import UserError
 from idiomtune.integrations.sentence_transformers import SCORES_FILE, SuiteEvaluator
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.tiny_runs import composed
 
 OVERRIDES = ("data=sample", "benchmark.idiolink.query_modes=[sentence,span]", "benchmark.epsilon.orders=10")
@@ -82,7 +82,7 @@ class Broken:
     without_gold = ()
 
     def score(self, embed: Embed) -> Result:
-        embed([Request("one")])
+        embed([EmbeddingRequest("one")])
         scores = {"accuracy": math.nan, "median_rank": math.nan, "size": 1.0}
         return Result([Score("mine", "", "", metric, value=value) for metric, value in scores.items()])
 

@@ -86,9 +86,9 @@ def test_plain_rows_are_the_paraphrases(groups: list[SentenceGroup]) -> None:
     built = build(groups)
     anchors = built.epoch_steps(0, 1)[0][0]
     batch = built.batch(0, anchors)
-    plain = {batch.requests[row] for row in batch.unmarked_rows}
+    plain = {batch.requests[row] for row in batch.plain_rows}
     sentences = {group.sentence for group in groups}
-    assert plain <= set(built.unmarked_requests)
+    assert plain <= set(built.plain_requests)
     assert plain == {request for request in batch.requests if request.text not in sentences}
 
 

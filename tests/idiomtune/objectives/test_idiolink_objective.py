@@ -19,7 +19,7 @@ from idiomtune.data.idiolink import (
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.idiolink import IdioLinkObjective
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.tiny_objectives import idiolink
 
 PLAIN = ["simplification", "sense"]
@@ -57,10 +57,12 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
         assert (f"fewer than the {limit}" in about) == (limit == 7)
 
 
-def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
+def vectors_for(
+    objective: IdioLinkObjective, batch: Batch
+) -> tuple[dict[EmbeddingRequest, Tensor], ObjectiveLoss]:
     """A random vector for each request, and the loss of these."""
     g = torch.Generator().manual_seed(1)
-    vectors: dict[Request, Tensor] = {}
+    vectors: dict[EmbeddingRequest, Tensor] = {}
     for request in batch.requests:
         vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
     return vectors, objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
@@ -127,16 +129,16 @@ def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Spl
     vectors, result = vectors_for(objective, objective.batch(0, anchors))
     records = [[*split.queries, *split.documents][i] for i in anchors]
 
-    def hidden(record: Document, _: Any) -> Request:
+    def hidden(record: Document, _: Any) -> EmbeddingRequest:
         start, end = record.span_offsets
         text = record.sentence[:start] + "[MASK]" + record.sentence[end:]
-        return Request(text, (start, start + 6), role="query")
+        return EmbeddingRequest(text, (start, start + 6), role="query")
 
-    def as_span(record: Document, role: Any) -> Request:
-        return Request(record.sentence, record.span_offsets, role=role, pooling="span")
+    def as_span(record: Document, role: Any) -> EmbeddingRequest:
+        return EmbeddingRequest(record.sentence, record.span_offsets, role=role, pooling="span")
 
-    def as_sentence(record: Document, _: Any) -> Request:
-        return Request(record.sentence)
+    def as_sentence(record: Document, _: Any) -> EmbeddingRequest:
+        return EmbeddingRequest(record.sentence)
 
     def term(query: Tensor, anchor: Document, document: Any) -> float:
         e = {other.id: likeness(query, vectors[document(other, "document")]) for other in records}
@@ -169,7 +171,7 @@ def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(spli
     options: dict[str, Any] = {"document_mode": ["sentence"], "positive_weights": {"sense": 1.0}}
     options |= {"query_mode": ["span"], "query_weights": None}
     options |= {"tuples_": "batch", "loss": {"in_batch": "all", "false_negatives": "positive"}}
-    plain, objective = alone(split, **options), alone(split, pairs_every=2, **options)
+    plain, objective = alone(split, **options), alone(split, single_positive_every=2, **options)
     for epoch in (1, 3):
         assert objective.epoch_steps(epoch, 1) == plain.epoch_steps(epoch, 1)
         assert objective.batch(epoch, [3, 4, 5]).requests == plain.batch(epoch, [3, 4, 5]).requests
@@ -180,7 +182,10 @@ def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(spli
     anchors = objective.epoch_steps(0, 1)[0][0]
     assert len({records[anchor].idiom for anchor in anchors}) == 6
     two_modes = {"query_mode": ["span", "masked_sentence"], "query_weights": [1.0, 0.5]}
-    assert len(alone(split, pairs_every=2, **(options | two_modes)).batch(0, anchors).requests) == 3 * 48
+    assert (
+        len(alone(split, single_positive_every=2, **(options | two_modes)).batch(0, anchors).requests)
+        == 3 * 48
+    )
     batch = objective.batch(0, anchors)
     assert [r.pooling for r in batch.requests] == ["span"] * 48 + ["sentence"] * 48
     vectors, result = vectors_for(objective, batch)
@@ -189,8 +194,8 @@ def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(spli
     expected = 0.0
     for anchor, own in zip((records[a] for a in anchors), documents, strict=True):
         assert (own.idiom, own.meaning) == (anchor.idiom, anchor.meaning)
-        query = vectors[Request(anchor.sentence, anchor.span_offsets, role="query", pooling="span")]
-        e = [likeness(query, vectors[Request(d.sentence)]) for d in documents]
+        query = vectors[EmbeddingRequest(anchor.sentence, anchor.span_offsets, role="query", pooling="span")]
+        e = [likeness(query, vectors[EmbeddingRequest(d.sentence)]) for d in documents]
         same = [(d.idiom, d.meaning) == (anchor.idiom, anchor.meaning) for d in documents]
         itself = [d.id == anchor.id for d in documents]  # it is no candidate of its own
         below = sum(x for x, is_same in zip(e, same, strict=True) if not is_same)

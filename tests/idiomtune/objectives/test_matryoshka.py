@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from idiomloss import cosine_similarity
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, matryoshka_loss
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests.idiomloss.harness import assert_same
 from tests.tiny_runs import KEY, metrics, train, weights
 
 pytestmark = pytest.mark.usefixtures("shown")
 
-BATCH = Batch([Request(str(i)) for i in range(8)], ["a", "b", "c", "d"], None)
+BATCH = Batch([EmbeddingRequest(str(i)) for i in range(8)], ["a", "b", "c", "d"], None)
 
 
 class Ranking:

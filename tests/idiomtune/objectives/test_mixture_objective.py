@@ -14,7 +14,7 @@ from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.mixture import MixtureObjective
 from idiomtune.objectives.mixture import Part as MixturePart
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 
 class Part:
@@ -23,8 +23,8 @@ class Part:
     def __init__(self, name: str, num: int, size: int) -> None:
         self.name, self.num, self.size = name, num, size
         self.files = [Path(name)]
-        self.modules = nn.Linear(1, 1)
-        self.unmarked_requests = [Request(f"{name} plain")]
+        self.head = nn.Linear(1, 1)
+        self.plain_requests = [EmbeddingRequest(f"{name} plain")]
         self.idiom_sentences = [("an idiom", f"{name} with an idiom")]
 
     def describe(self) -> str:
@@ -36,7 +36,9 @@ class Part:
         return [[part.tolist() for part in np.array_split(step, shards)] for step in steps]
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
-        return Batch([Request(f"{self.name} {a}") for a in anchors], [str(a) for a in anchors], epoch)
+        return Batch(
+            [EmbeddingRequest(f"{self.name} {a}") for a in anchors], [str(a) for a in anchors], epoch
+        )
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         assert all(request.text.startswith(self.name) for request in batch.requests)
@@ -99,12 +101,12 @@ def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
     masked = MixturePart(part, 1.0, 1.0, "objective.parts.train.options")
     mixture = MixtureObjective({"train": masked}, 0)
     assert mixture.special_tokens == {"parts.train.options.mask": "[MASK]"}
-    assert len(list(mixture.modules.parameters())) == 2
+    assert len(list(mixture.head.parameters())) == 2
 
 
 def test_what_the_parts_bring_is_brought() -> None:
     mixture = build()
     assert mixture.files == [Path("a"), Path("b")]
-    assert len(mixture.unmarked_requests) == len(mixture.idiom_sentences) == 2
+    assert len(mixture.plain_requests) == len(mixture.idiom_sentences) == 2
     assert mixture.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
     assert "25% b (loss times 0.5): 12 anchors" in build(a=3.0, weight=0.5).describe()

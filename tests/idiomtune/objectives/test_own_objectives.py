@@ -20,11 +20,11 @@ from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
 from idiomtune.data.semeval2022 import read_groups
 from idiomtune.data.user.load import UserSplits, forget_user_data, load_user_data
 from idiomtune.data.user.text_table import stable_hash
-from idiomtune.declarations.dataset import UserData
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.user_data import LabelledObjective
-from idiomtune.requests import Request
+from idiomtune.plugins.dataset import UserData
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
 from tests.tiny_objectives import idiolink, options, own_pairs, triplets
@@ -139,7 +139,7 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -
     data = own_data(tmp_path, rows, {"question": "a", "answer": "b"})
     batch = own_pairs(data, batch_size=4, infonce={"in_batch": "all"}).batch(0, [0, 1, 2, 3])
     assert batch.targets.masks.negative.int().tolist() == [[0, 0, 1, 1]] * 2 + [[1, 1, 0, 0]] * 2
-    assert batch.requests[0] == Request("rain?", role="query")
+    assert batch.requests[0] == EmbeddingRequest("rain?", role="query")
     assert batch.anchors[1] == f"{tmp_path / 'train.jsonl'} row 2"
 
 
@@ -221,9 +221,9 @@ def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
     data = own_data(tmp_path, rows, {"anchor": "x", "positive": "y"})
     batch = own_pairs(data, batch_size=4).batch(0, range(4))
-    views = [(r.text[:4], r.view) for r in batch.requests if r.role == "document"]
+    views = [(r.text[:4], r.dropout_pass) for r in batch.requests if r.role == "document"]
     assert views == [("text", 1), ("othe", 0)] * 4
-    assert not any(r.view for r in batch.requests if r.role == "query")
+    assert not any(r.dropout_pass for r in batch.requests if r.role == "query")
 
 
 def question(number: int, *more: str, **columns: Any) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def test_why_a_batch_has_nothing_to_learn_from(
     """The first two rows are one batch, with two positives of each."""
     data = own_data(tmp_path, rows, {"query": "x", "pos": ["y"]})
     objective = own_pairs(data, batch_size=len(rows), num_positives=2, infonce={"in_batch": "all"} | loss)
-    found = objective.batch(0, range(min(2, len(rows)))).empty_because
+    found = objective.batch(0, range(min(2, len(rows)))).skip_reason
     assert named in found
     assert bool(found) == bool(named)
 
@@ -303,7 +303,7 @@ def test_a_batch_of_labelled_sentences_has_positives(
     if chooses:
         assert built("objective.groups_per_batch=64").share_with_positive() < 0.1  # the option counts
         objective = built("trainer.batch_size=8", "objective.groups_per_batch=8")  # no two of a group
-        empty = objective.batch(0, objective.epoch_steps(0, 1)[0][0]).empty_because
+        empty = objective.batch(0, objective.epoch_steps(0, 1)[0][0]).skip_reason
         assert "objective.groups_per_batch=4" in empty
 
 

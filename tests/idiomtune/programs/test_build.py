@@ -57,13 +57,18 @@ def test_tuples() -> None:
     requests = objective(*sizes, modes).batch(0, [0]).requests
     assert [r.role for r in requests] == ["query"] * 3 + ["document"] * 9
     assert [r.pooling for r in requests[:3]] == ["sentence", "span", "span"]
-    released, later = (objective("objective.tuples=released", f"seed={seed}") for seed in (42, 7))
+    released, later = (objective("objective.candidates=released", f"seed={seed}") for seed in (42, 7))
     assert released.batch(0, [0]).requests == later.batch(5, [0]).requests
     assert any(path.name == "triplets_train_full.jsonl" for path in released.files)
 
 
 def test_batches_against_themselves() -> None:
-    options = ["tuples=batch", "loss.in_batch=all", "loss.false_negatives=positive", "idioms_per_batch=4"]
+    options = [
+        "candidates=in_batch",
+        "loss.in_batch=all",
+        "loss.false_negatives=positive",
+        "idioms_per_batch=4",
+    ]
     options += ["documents_as_queries=true", "query_mode=[span,masked_span]", "query_weights=[1,0.5]"]
     options += ["mask='???'", "document_mode=[sentence,span]", "positive_weights.sense=3"]
     built = objective(*(f"objective.{option}" for option in options))

@@ -95,11 +95,11 @@ def test_warnings_are_counted_at_the_end(
     assert counts == [False, True]
 
 
-@pytest.mark.parametrize("pairs_every", [0, 2])
+@pytest.mark.parametrize("single_positive_every", [0, 2])
 def test_batches_without_a_positive_are_refused_also_after_epochs_of_pairs(
-    pairs_every: int, tiny_path: Path
+    single_positive_every: int, tiny_path: Path
 ) -> None:
     options = [f"model.path={tiny_path}", "data=sample", "benchmark=[idiolink]", "trainer.batch_size=8"]
-    options += [f"objective.pairs_every={pairs_every}", "device=cpu", "precision=fp32"]
+    options += [f"objective.single_positive_every={single_positive_every}", "device=cpu", "precision=fp32"]
     settings = check(TrainSettings, composed("train", "+experiment=idiolink_ft", *options))
     refused(lambda: check_data(settings), "trainer.batch_size", "objective.idioms_per_batch")

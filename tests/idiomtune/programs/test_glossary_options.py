@@ -13,7 +13,7 @@ from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder
-from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.training.prepare import gate_usages
 from tests.own_data import write, write_lines
 from tests.programs import refused
@@ -53,7 +53,7 @@ def built(path: Path, *options: str, expressions: tuple[str, ...] = ()) -> Encod
     return build_encoder(settings.model, choose_device("cpu", "fp32"), expressions=expressions)
 
 
-def meanings_of(encoder: Encoder) -> Meanings:
+def meanings_of(encoder: Encoder) -> GlossaryReader:
     assert encoder.meanings is not None
     return encoder.meanings
 
@@ -78,7 +78,7 @@ def test_options_that_ask_for_other_meanings_are_followed(trained: Path, other: 
 
 
 def test_options_without_a_glossary_are_refused(tiny_path: Path) -> None:
-    for option in ("glossary_form=in_place", "glossary_gate=true", "glossary_dropout=0.25"):
+    for option in ("glossary_form=replace", "glossary_gate=true", "glossary_dropout=0.25"):
         refused(lambda option=option: built(tiny_path, option), f"model.{option}", "model.glossary=")  # type: ignore[misc]
 
 
@@ -90,14 +90,14 @@ def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path,
     for options in ([], [f"glossary={other}"], [f"glossary={glossary}", "glossary_gate=true"]):
         assert meanings_of(built(tmp_path / "gated", *options)).gate == gate
     assert meanings_of(built(tmp_path / "gated", "glossary_gate=false")).gate is None
-    refused(lambda: built(tmp_path / "gated", "glossary_form=in_place"), "glossary_form")
+    refused(lambda: built(tmp_path / "gated", "glossary_form=replace"), "glossary_form")
 
 
 def test_a_gate_needs_sentences_of_both_usages() -> None:
     options = ["+experiment=idiolink_glossary", "data=sample"]
     wanted, without, in_place = (
         check(TrainSettings, composed("train", *options, *more))
-        for more in ([], ["model.glossary_gate=false"], ["model.glossary_form=in_place"])
+        for more in ([], ["model.glossary_gate=false"], ["model.glossary_form=replace"])
     )
     both: Any = SimpleNamespace(usages=[("They broke the ice.", True), ("Ships broke the ice.", False)])
     one: Any = SimpleNamespace(usages=both.usages[:1])
@@ -107,7 +107,7 @@ def test_a_gate_needs_sentences_of_both_usages() -> None:
     for objective in (one, SimpleNamespace()):
         with pytest.raises(UserError, match="glossary_gate"):
             gate_usages(wanted, objective)
-    with pytest.raises(UserError, match=r"model\.glossary_form=in_place: in training"):
+    with pytest.raises(UserError, match=r"model\.glossary_form=replace: in training"):
         gate_usages(in_place, both)
 
 
@@ -123,7 +123,7 @@ def test_the_gate_of_a_run_is_fitted_to_magpie_and_our_own_sentences_too(tmp_pat
 
 
 def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:
-    in_place = [f"glossary={glossary}", "glossary_form=in_place"]
+    in_place = [f"glossary={glossary}", "glossary_form=replace"]
     both = ("break the ice", "miss the boat")
     error = refused(lambda: built(tiny_path, *in_place, expressions=both), "break the ice")
     assert "miss the boat" not in str(error)

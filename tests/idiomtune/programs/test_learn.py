@@ -27,14 +27,14 @@ from idiomtune.data.sources import DataFiles
 from idiomtune.encoder import device
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
-from idiomtune.glossaries.meanings import GlossaryForm, Meanings
+from idiomtune.glossaries.meanings import GlossaryForm, GlossaryReader
 from idiomtune.glossaries.records import glossary_note, learned_glossaries
 from idiomtune.glossaries.tables import read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
-from idiomtune.programs.learn import find_sentences, learn, targets, unmarked_requests
-from idiomtune.requests import Request
+from idiomtune.programs.learn import find_sentences, learn, plain_requests, targets
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training import loop
 from tests.faults import Fault, Outcome, started
 from tests.own_data import write
@@ -169,7 +169,9 @@ def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
     teacher = into_weights("teacher")
     trained: dict[str, torch.Tensor] = {}
 
-    def objective(requests: list[Request], rows: torch.Tensor, **options: Any) -> goals.GoalObjective:
+    def objective(
+        requests: list[EmbeddingRequest], rows: torch.Tensor, **options: Any
+    ) -> goals.GoalObjective:
         trained.update((r.text, row) for r, row in zip(requests, rows, strict=True) if r.span is None)
         return goals.GoalObjective(requests, rows, **options)
 
@@ -190,8 +192,8 @@ def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
 def test_frames_fill_up_to_a_number_of_sentences(knot: Path) -> None:
     glossary = read_glossary([knot])
     for num_filled, num_frames in ((8, 8 - len(WITH)), (2, 0)):
-        carriers = find_sentences(glossary, WITH, 64, num_filled)
-        assert sum(not carrier.is_found for carrier in carriers) == num_frames
+        contexts = find_sentences(glossary, WITH, 64, num_filled)
+        assert sum(not context.is_found for context in contexts) == num_frames
 
 
 def test_a_teacher_of_another_width_is_refused(into_weights: Learn, minilm_path: str) -> None:
@@ -208,7 +210,7 @@ def test_a_teacher_that_does_not_exist_is_named_at_once(into_weights: Learn) -> 
 def test_weights_of_goals_are_those_of_their_mean() -> None:
     weights, embeddings = torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     objective = goals.GoalObjective(
-        [Request("a"), Request("b")], torch.eye(2), batch_size=2, seed=0, weights=weights
+        [EmbeddingRequest("a"), EmbeddingRequest("b")], torch.eye(2), batch_size=2, seed=0, weights=weights
     )
     assert objective.loss(embeddings, objective.batch(0, [0, 1])).loss.item() == pytest.approx(3 / 4)
 
@@ -392,13 +394,13 @@ def test_an_expression_is_replaced_and_another_removed(
     assert torch.equal(empty.encode(tied), tiny.encode(tied))
 
 
-@pytest.mark.parametrize(("form", "literal"), [("beside", 0), ("in_place", 0.3)])
+@pytest.mark.parametrize(("form", "literal"), [("append", 0), ("replace", 0.3)])
 def test_literal_uses_are_protected_in_a_model_that_does_not_tell_them_apart(
     into_tokens: Learn, tmp_path: Path, tiny_path: Path, form: GlossaryForm, literal: float
 ) -> None:
     """Reading meanings in place teaches no model to."""
     encoder = loaded(tiny_path)
-    encoder.meanings = Meanings({"home run": ["a success"]}, form=form)
+    encoder.meanings = GlossaryReader({"home run": ["a success"]}, form=form)
     encoder.save(tmp_path / "read")
     by_default, stated = (
         into_tokens("_".join(["learned", *options]), model=tmp_path / "read", steps=1, **options)
@@ -474,8 +476,8 @@ def test_other_tokens_in_a_sentence_stay_what_they_are(into_tokens: Learn, tmp_p
 def goals_of(encoder: Encoder, glossary: Path) -> torch.Tensor:
     """(2C, D), what the sentences of WITH, then the expressions in them, are to embed as."""
     listed = read_glossary([glossary])
-    carriers = find_sentences(listed, WITH, len(WITH))
-    return targets(encoder, carriers, listed.meanings().override(form="in_place"), {"tie the knot": 0.3})
+    contexts = find_sentences(listed, WITH, len(WITH))
+    return targets(encoder, contexts, listed.meanings().override(form="replace"), {"tie the knot": 0.3})
 
 
 def test_sentences_come_close_to_their_meaning(into_weights: Learn, knot: Path, tiny_path: Path) -> None:
@@ -483,7 +485,7 @@ def test_sentences_come_close_to_their_meaning(into_weights: Learn, knot: Path, 
     assert after.meanings is None
     assert after.idiom_tokens is None
     goal = goals_of(before, knot)
-    requests = unmarked_requests(find_sentences(read_glossary([knot]), WITH, 4))
+    requests = plain_requests(find_sentences(read_glossary([knot]), WITH, 4))
     with torch.no_grad():
         was, now = (1 - torch.cosine_similarity(e.eval()(requests), goal) for e in (before, after))
     assert now.mean() < 0.5 * was.mean()
@@ -563,7 +565,7 @@ def test_a_text_goes_through_the_model_once_an_epoch(
 def test_the_recipe_of_weights(knot: Path) -> None:
     """It has the usual training's schedule and clipping, which another default would change."""
     config = composed("learn", f"glossary={knot}", "corpus=c.txt", "learning_rate=4e-4")
-    sentences = [Request(f"{number}") for number in range(1200)]
+    sentences = [EmbeddingRequest(f"{number}") for number in range(1200)]
     requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
     trainer = recipe._trainer(check(LearnSettings, config), requests)
     assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("linear", 0.1, 1.0)

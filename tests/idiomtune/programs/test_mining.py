@@ -15,7 +15,7 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.errors import Interrupted
 from idiomtune.objectives.user_data import UserContrastiveObjective
 from idiomtune.programs.check import check as check_data
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.objective import build_objective
 from tests.own_data import write, write_lines
 from tests.programs import refused
@@ -63,7 +63,7 @@ def candidates(objective: Any) -> list[tuple[str, list[str], list[str]]]:
 
 @torch.no_grad()
 def similarities(encoder: Encoder, anchor: str, texts: list[str]) -> list[float]:
-    query, *documents = encoder([Request(anchor, role="query"), *map(Request, texts)])
+    query, *documents = encoder([EmbeddingRequest(anchor, role="query"), *map(EmbeddingRequest, texts)])
     return [float(query @ document) for document in documents]
 
 

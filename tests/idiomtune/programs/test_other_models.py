@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from idiomtune import Encoder
 from idiomtune.config import TrainSettings, check
 from idiomtune.programs.check import check as check_data
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.objective import build_objective
 from idiomtune.training.prepare import prepare
 from tests.programs import refused
@@ -112,7 +112,9 @@ def test_a_full_stop_after_an_idiom_token_is_one_piece(family: str, own_class: s
 
     def pieces(of: Encoder) -> list[str]:
         tokenizer: Any = of.model.tokenizer
-        ids: list[str] = tokenizer.convert_ids_to_tokens(of.reader.read([Request(text)])[0].tokens.input_ids)
+        ids: list[str] = tokenizer.convert_ids_to_tokens(
+            of.reader.read([EmbeddingRequest(text)])[0].tokens.input_ids
+        )
         return ids
 
     read = pieces(encoder)

@@ -12,7 +12,7 @@ from idiomtune.benchmarks import embeddings
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.requests import Usage
+from idiomtune.requests import LabelledUse
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed, train
 
@@ -74,10 +74,12 @@ def test_the_baseline_reads_a_glossary_by_a_gate_as_an_evaluation_does(
     gate = constant_gate(tiny.dimension, 1.0)
     monkeypatch.setattr("idiomtune.glossaries.choose.fitted_gate", lambda *_: gate)
     texts = [(f"{n} ships pulled the plug", n % 2 == 0) for n in range(4)]
-    usages = [Usage(str(n), "pull the plug", text, (8, 23), used) for n, (text, used) in enumerate(texts)]
+    usages = [
+        LabelledUse(str(n), "pull the plug", text, (8, 23), used) for n, (text, used) in enumerate(texts)
+    ]
     for module in ("training.prepare", "training.finish", "programs.evaluate"):
         monkeypatch.setattr(f"idiomtune.{module}.labelled_usages", lambda *_, **__: usages)
-    root = f"data.root={SAMPLE_ROOT / 'idiolink'}"
+    root = f"data.idiolink={SAMPLE_ROOT / 'idiolink'}"
     glossary = [root, "model.glossary=sample", "model.glossary_gate=true"]
     train(tmp_path / "run", [*options, *glossary, "data=public", "trainer.max_steps=1"])
     baseline = json.loads((tmp_path / "run" / "baseline.json").read_text(encoding="utf-8"))

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from idiomtune.declarations import registry
-from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
-from idiomtune.declarations.score import Metric, Score, ScoreTable, read_scores, score_card
 from idiomtune.io.files import write_json
+from idiomtune.plugins import registry
+from idiomtune.plugins.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.plugins.score import Metric, Score, ScoreTable, read_scores, score_card
 from idiomtune.reports.benchmark_report import Answer, BenchmarkReport, Example, RecordsOfRun
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from scipy.stats import spearmanr
 
-from idiomtune.declarations.models import model_values
-from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.hub.model_card import eval_results
+from idiomtune.plugins.models import model_values
+from idiomtune.plugins.score import score_card
 from idiomtune.reports.compare import Difference, GroupComparison, compare, comparison_notes
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
@@ -71,7 +71,7 @@ SHORT_NAMES = {  # of a model, and of what was changed of it; its path if it has
 @pytest.mark.parametrize(
     "runs",
     [
-        {"lora=null": {"retain": {"lora": None}}, "lora=8": {"retain": {"lora": 8}}},
+        {"lora=null": {"forgetting": {"lora": None}}, "lora=8": {"forgetting": {"lora": 8}}},
         {name: {"model": model} for name, model in SHORT_NAMES.items()},
         # Models in folders of one name stay apart.
         {f"model={path}": {"model": {"path": path}} for path in ("runs/a/one/best", "runs/b/one/best")},

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from idiomtune.cli import read_settings
-from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
+from idiomtune.plugins.score import score_card
 from idiomtune.reports.frames import single_recipe
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.statistics import statistic_of

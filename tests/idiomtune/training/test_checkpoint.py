@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
-from idiomtune.io.runs import OPTIMIZER, checkpoints, verify
+from idiomtune.io.run_files import OPTIMIZER, checkpoints, verify
+from idiomtune.plugins.score import score_card
 from idiomtune.training.checkpoint import (
     TrainerState,
     drop_after,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from idiomtune.io.runs import checkpoints, verify
+from idiomtune.io.run_files import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitored_scores
 from idiomtune.training.run_folder import contains_run

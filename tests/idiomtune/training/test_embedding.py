@@ -12,7 +12,7 @@ from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.trained_parts import checkpoint_activations
 from idiomtune.io.processes import Processes
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
 
 
@@ -50,7 +50,7 @@ def peak_of_step(encoder: Encoder, batch_size: int, *, caching: bool, monkeypatc
     masks = candidate_masks(batch_size, owner, torch.ones(batch_size, dtype=torch.bool))
     with monkeypatch.context() as patch:
         patch.setattr(Encoder, "embed", watched)
-        embedded = embed([Request(text) for text in texts], 0)
+        embedded = embed([EmbeddingRequest(text) for text in texts], 0)
         embedded.backward(InfoNCELoss()(embedded.rows[:batch_size], embedded.rows[batch_size:], masks))
     assert all(p.grad is not None for n, p in encoder.named_parameters() if "pooler" not in n)
     return Held.peak
@@ -76,7 +76,7 @@ def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.
     drawn: list[tuple[int, ...]] = []
     monkeypatch.setattr("idiomtune.training.embedder.seed_everything", lambda *numbers: drawn.append(numbers))
     embed = embedder(tiny)
-    requests = [Request(f"the ship {i} broke the ice of the harbour") for i in range(20)]
+    requests = [EmbeddingRequest(f"the ship {i} broke the ice of the harbour") for i in range(20)]
     for step in (0, 1):
         for micro in (0, 1):
             embed(requests, step, micro)
@@ -92,7 +92,7 @@ def test_views_of_a_text_have_dropout_of_their_own(tiny: Encoder, caching: bool)
     """Also where gradient caching draws them again; without dropout they are equal."""
     embed = embedder(tiny.train(), caching=caching)
     texts = ["the ship broke the ice", "he broke the ice with a joke"]
-    views = [Request(text, view=view) for text in texts for view in (0, 1, 0)]
+    views = [EmbeddingRequest(text, dropout_pass=view) for text in texts for view in (0, 1, 0)]
     embedded = embed(views, 0)
     assert embedded.num_texts == 4
     for i in (0, 3):
@@ -107,8 +107,8 @@ def test_views_of_a_text_have_dropout_of_their_own(tiny: Encoder, caching: bool)
 def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embeddings as of all at once, in their order; a text's sentence and span still share one pass."""
     texts = [f"{'very ' * (i % 7)}rough number {i}." for i in range(23)]
-    requests = [Request(text) for text in texts] + [
-        Request(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
+    requests = [EmbeddingRequest(text) for text in texts] + [
+        EmbeddingRequest(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
     ]
     whole = embed_all(tiny, requests, Processes())
     monkeypatch.setattr("idiomtune.encoder.parallel._CHUNK_SIZE", 9)

@@ -48,7 +48,7 @@ def pairs(tmp_path: Path) -> Path:
 
 def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
     """Those of a mixture's part, if it is named."""
-    data = (f"data.semeval2022={pairs}", f"data.root={sample_root}")
+    data = (f"data.semeval2022={pairs}", f"data.idiolink={sample_root}")
     tokens, part = "model.idiom_tokens=train", "model.idiom_tokens=train/adaptive_triplet"
     idioms = list(dict.fromkeys(d.idiom for d in load_split(sample_root, "train").documents))
     triplets = "objective=adaptive_triplet"
@@ -108,7 +108,7 @@ def test_triplets_are_read_with_tokens(
     run_options = [o for o in triplet_options if o not in ("data=sample", "model.idiom_tokens=null")]
     run_options = [o for o in run_options if "semeval2022" not in o and "monitor" not in o]
     run_options += ["benchmark=[idiolink]", "trainer.monitor=idiolink/val/sentence/ndcg@10"]
-    run_options += [f"data.semeval2022={pairs}", f"data.root={sample_root}", "model.idiom_tokens=train"]
+    run_options += [f"data.semeval2022={pairs}", f"data.idiolink={sample_root}", "model.idiom_tokens=train"]
     losses = []
     for option in ("null", "false"):
         folder = tmp_path / option
@@ -120,7 +120,7 @@ def test_triplets_are_read_with_tokens(
     assert losses[0] != losses[1]
 
 
-TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "retain.distillation=0"]
+TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "forgetting.distillation=0"]
 
 
 def with_tokens(tiny_path: Path, *expressions: str) -> Encoder:

@@ -14,7 +14,7 @@ import torch
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.objectives import Batch
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training import step
 from idiomtune.training.invariants import check_labels, check_plan, plan_digest
 from tests.tiny_runs import at_loss, resume, terminate, train
@@ -38,7 +38,12 @@ def test_labels_agree_with_pairs(kind: str) -> None:
     meanings, pairs, negatives, named = LABELS[kind]
     meanings, negatives = (None if rows is None else torch.tensor(rows) for rows in (meanings, negatives))
     batch = Batch(
-        [Request(text) for text in "abc"], [], None, pairs=pairs, negatives=negatives, meanings=meanings
+        [EmbeddingRequest(text) for text in "abc"],
+        [],
+        None,
+        pairs=pairs,
+        negatives=negatives,
+        meanings=meanings,
     )
     if not named:
         check_labels(batch)

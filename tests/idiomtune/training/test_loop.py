@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.errors import UserError
-from idiomtune.io.runs import checkpoints
+from idiomtune.io.run_files import checkpoints
 from idiomtune.objectives import ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.checkpoint import read_state
@@ -103,7 +103,7 @@ def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, 
 # What the model or the data must have, and the option that is named if they do not.
 REFUSED = {
     "objective.query_mode=masked_sentence objective.mask='<mask>'": r"objective\.mask='<mask>'",
-    "retain.distillation=0.5 objective.document_mode=span": r"objective\.document_mode",
+    "forgetting.distillation=0.5 objective.document_mode=span": r"objective\.document_mode",
     "trainer.idiom_tokens_learning_rate=0.01": r"model\.idiom_tokens=",
     "trainer.only_idiom_tokens=true": r"model\.idiom_tokens=",
 }
@@ -124,7 +124,9 @@ def test_training_idioms_must_be_unseen_in_every_split(
     shutil.copytree(sample_root, tmp_path / "data")
     shutil.copytree(sample_root / "train", tmp_path / "data" / "extra")
     with pytest.raises(UserError, match="extra and train"):
-        train(tmp_path / "run", [*(o for o in options if o != "data=sample"), f"data.root={tmp_path}/data"])
+        train(
+            tmp_path / "run", [*(o for o in options if o != "data=sample"), f"data.idiolink={tmp_path}/data"]
+        )
 
 
 def test_training_on_scored_queries_is_a_warning(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from idiomtune.objectives import Batch
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.loop import longest_batch
 from idiomtune.training.run_folder import RunFolder
 from tests.programs import refused
@@ -30,7 +30,7 @@ def test_a_run_is_the_same_without_the_trial(
     whole_run: WholeRun, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_warned: bool
 ) -> None:
     """With what else a step may hold; and where memory does not suffice for it, which is a warning then."""
-    more = ["trainer.accumulation=2", "trainer.gradient_caching=true", "retain.distillation=0.5"]
+    more = ["trainer.accumulation=2", "trainer.gradient_caching=true", "forgetting.distillation=0.5"]
     if is_warned:
         more = []
         at_loss(monkeypatch, 1, no_memory)
@@ -46,7 +46,7 @@ def test_too_little_memory_ends_with_what_takes_less(
 ) -> None:
     at_loss(monkeypatch, number, no_memory)
     less = ["trainer.activation_checkpointing", "model.tokens_per_forward", "precision=bf16"]
-    less += ["retain.lora.rank", "trainer.accumulation=2"]
+    less += ["forgetting.lora.rank", "trainer.accumulation=2"]
     error = refused(lambda: train(tmp_path, [*options, "trainer.gradient_caching=true"]), "2.00 GiB", *less)
     assert "gradient_caching" not in str(error)
     assert len(RunFolder(tmp_path).metrics()) == number // 2  # steps before it
@@ -56,5 +56,5 @@ def test_too_little_memory_ends_with_what_takes_less(
 def test_the_longest_batch_has_the_most_letters() -> None:
     """A text that several requests embed counts once."""
     texts = [["a" * 5, "a" * 5], ["a" * 4, "b" * 4], ["abcdefg"]]
-    batches = [Batch([Request(text) for text in some], anchors=[], targets=None) for some in texts]
+    batches = [Batch([EmbeddingRequest(text) for text in some], anchors=[], targets=None) for some in texts]
     assert longest_batch(batches) is batches[1]

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from idiomtune import Encoder
 from idiomtune.encoder.forward import ForwardBatch
 from idiomtune.encoder.parallel import partition_by_size
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from tests import process_jobs
 from tests.launches import EVALUATION, launch
 from tests.own_data import mixture_options, write, write_collection
@@ -207,7 +207,7 @@ def test_forward_batches_are_divided_by_their_size() -> None:
 def test_forward_batches_are_cut_for_idle_processes_where_they_are_long(tiny: Encoder) -> None:
     tiny.tokens_per_forward = 100_000
     words = "the ship broke the ice and nobody in the harbour saw it happen "
-    requests = [Request(f"{i} {words * 3}") for i in range(100)]
+    requests = [EmbeddingRequest(f"{i} {words * 3}") for i in range(100)]
     assert len(tiny.forward_batches(requests)) == 1
     assert len(tiny.forward_batches(requests, min_batches=4)) in (4, 5)
     assert len(tiny.forward_batches(requests[:5], min_batches=4)) == 1  # too short to be worth it

@@ -21,7 +21,7 @@ from idiomtune.errors import Interrupted, UserError
 from idiomtune.glossaries.tables import GLOSSARIES
 from idiomtune.hub.model_card import ask_for_licence, common_licence, sources_of
 from idiomtune.io.files import fingerprint, write_json
-from idiomtune.io.runs import checkpoints, read_config, verify
+from idiomtune.io.run_files import checkpoints, read_config, verify
 from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
     _check_length,
@@ -51,7 +51,7 @@ from tests.tiny_runs import (
 
 Log = pytest.LogCaptureFixture
 Patch = pytest.MonkeyPatch
-DISTILLATION = ["retain.distillation=0.5"]
+DISTILLATION = ["forgetting.distillation=0.5"]
 
 # Fixture with the options of a run → what is added to them, for each kind of state that a run has.
 RESUMED: dict[str, dict[str, list[str]]] = {
@@ -61,12 +61,16 @@ RESUMED: dict[str, dict[str, list[str]]] = {
             *("trainer.activation_checkpointing=true", "trainer.keep_checkpoints=1"),
             *("model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"),
         ],
-        "remedies and tokens": [*DISTILLATION, "retain.interpolation=0.7", "model.idiom_tokens=train"],
-        "adapters": [*DISTILLATION, "retain.lora.rank=4", "retain.lora.dropout=0.1"],
+        "remedies and tokens": [
+            *DISTILLATION,
+            "forgetting.weight_interpolation=0.7",
+            "model.idiom_tokens=train",
+        ],
+        "adapters": [*DISTILLATION, "forgetting.lora.rank=4", "forgetting.lora.dropout=0.1"],
     },
     "triplet_options": {
         "tokens alone, groups in the file's order": [
-            *("model.idiom_tokens=train", "model.idiom_tokens_start=random", "retain.distillation=0"),
+            *("model.idiom_tokens=train", "model.idiom_tokens_start=random", "forgetting.distillation=0"),
             *("trainer.only_idiom_tokens=true", "trainer.idiom_tokens_learning_rate=1e-2"),
             *("objective.order=file", "objective.whole_groups=false", "objective.groups_per_expression=null"),
         ],
@@ -108,7 +112,7 @@ def assert_scores_are_of_the_saved_model(run: Path, remedies: list[str]) -> None
     ours, theirs = weights(run / "best"), weights(run / best)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not (run / "best" / "trained.safetensors").exists()
-    has_adapters = "retain.lora.rank=4" in remedies
+    has_adapters = "forgetting.lora.rank=4" in remedies
     assert (run / "best" / "adapter" / "adapter_model.safetensors").exists() == has_adapters
     assert SentenceTransformer(str(run / "best"), device="cpu").encode(["Rain fell."]).shape == (1, 32)
 
@@ -126,7 +130,7 @@ def test_resumed_equals_uninterrupted(
     assert_resumed_equals_whole(whole, tmp_path / "cut", options)
     if base == "mixture_of_three":
         assert_parts_are_scored_and_recorded(whole)
-    if "retain." in added[0]:
+    if "forgetting." in added[0]:
         assert_scores_are_of_the_saved_model(whole, added)
 
 
@@ -272,7 +276,7 @@ def test_a_run_keeps_the_precision_of_its_start(
 # Of what a run reads: the option, the file in its folder, and what is added to that.
 READ = {
     "data": (
-        "data.root={} model.glossary={}/mine.tsv",
+        "data.idiolink={} model.glossary={}/mine.tsv",
         "mine.tsv",
         "tie the knot\tget married\tno\ten\tme\tCC0\n",
     ),
@@ -343,15 +347,15 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
 
     Its files are as readable as the user's other new files.
     """
-    missing = [*(o for o in options if o != "data=sample"), f"data.root={tmp_path / 'missing'}"]
+    missing = [*(o for o in options if o != "data=sample"), f"data.idiolink={tmp_path / 'missing'}"]
     with pytest.raises(UserError, match="missing"):
         train(tmp_path / "run", missing)
-    short = [*options, "retain.interpolation=0.7", "trainer.max_steps=1"]
+    short = [*options, "forgetting.weight_interpolation=0.7", "trainer.max_steps=1"]
     train(tmp_path / "run", short)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
     with pytest.raises(UserError, match="idiomtune train resume="):
         train(tmp_path / "run", short)
-    for other in ("retain.interpolation=0.5", "retain.lora.rank=4"):
+    for other in ("forgetting.weight_interpolation=0.5", "forgetting.lora.rank=4"):
         with pytest.raises(UserError, match=other.partition("=")[0]):
             resume(tmp_path / "run", other)
     mask = os.umask(0)
@@ -450,7 +454,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "seed=0": {},
     "objective=own": {},
     "device=mps": {},
-    "data.root=there": {"data": {"root": "there"}},
+    "data.idiolink=there": {"data": {"root": "there"}},
     "hub.repo_id=me/x": {"hub": {"repo_id": "me/x"}},
 }
 

@@ -197,7 +197,7 @@ def test_a_run_is_named_by_what_differs() -> None:
     for overrides, ending in (
         ([], ""),
         (["+experiment=idiolink_ft", "trainer.batch_size=64", "seed=3"], "_seed-3_batch_size-64"),
-        (["data.root=/home/me/data", "device=cpu", "hub.repo_id=me/x", "tracking=wandb"], ""),
+        (["data.idiolink=/home/me/data", "device=cpu", "hub.repo_id=me/x", "tracking=wandb"], ""),
         (["model=pretrained", "model.path='/home/me/models/mine'"], "_model-mine"),
         (["objective.query_mode=[sentence,span]"], "_query_mode--sentence-span"),
         (["trainer.monitor=" + "x" * 200, "seed=1"], "_seed-1_monitor-" + "x" * 24),

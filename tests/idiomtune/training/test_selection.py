@@ -11,7 +11,7 @@ import pytest
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from idiomtune.errors import UserError
-from idiomtune.io.runs import checkpoints, verify
+from idiomtune.io.run_files import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import has_no_patience, monitored_scores, settled_epoch, update_best
 from tests.programs import refused

@@ -97,10 +97,14 @@ def test_a_stopped_run_goes_on(sharded: Path, tmp_path: Path, run_options: list[
 @pytest.mark.parametrize(
     "remedies",
     [
-        ["retain.lora.rank=4", "retain.lora.dropout=0.1", "trainer.gradient_caching=true"],
+        ["forgetting.lora.rank=4", "forgetting.lora.dropout=0.1", "trainer.gradient_caching=true"],
         # Between two steps too; and with weights that stay together after a forward pass.
         [
-            *("retain.interpolation=0.7", "retain.distillation=0.5", "model.idiom_tokens=train"),
+            *(
+                "forgetting.weight_interpolation=0.7",
+                "forgetting.distillation=0.5",
+                "model.idiom_tokens=train",
+            ),
             *("trainer.idiom_tokens_learning_rate=0.01", "eval.every=1"),
             "trainer.activation_checkpointing=true",
         ],

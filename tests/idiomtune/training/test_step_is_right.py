@@ -15,7 +15,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.step import Training
 from tests.tiny_runs import train
@@ -47,7 +47,7 @@ def before_updates(
 
 
 def parameters(training: Training) -> dict[str, torch.nn.Parameter]:
-    modules = training.encoder, training.objective.modules
+    modules = training.encoder, training.objective.head
     return {f"{i}.{name}": p for i, m in enumerate(modules) for name, p in m.named_parameters()}
 
 
@@ -115,7 +115,10 @@ KINDS: dict[str, tuple[str, list[str]]] = {
         ["trainer.accumulation=2", "trainer.clip_norm=0.05", "trainer.weight_decay=0.5"],
     ),
     "gradient caching": ("options", ["trainer.gradient_caching=true", SEVERAL, "trainer.matryoshka=[16]"]),
-    "adapters": ("options", ["retain.lora.rank=4", "retain.distillation=0.5", "trainer.weight_decay=0.5"]),
+    "adapters": (
+        "options",
+        ["forgetting.lora.rank=4", "forgetting.distillation=0.5", "trainer.weight_decay=0.5"],
+    ),
     "idiom tokens alone": ("options", ["model.idiom_tokens=train", "trainer.only_idiom_tokens=true"]),
     "experts": ("experts_options", []),
     "experts, frozen encoder": ("experts_options", ["trainer.freeze_encoder=true"]),
@@ -139,7 +142,7 @@ def test_the_gradient_is_the_derivative_and_the_update_is_adamws(
 
     before_updates(monkeypatch, look, num=2)
     options, added = KINDS[kind]
-    more = ["trainer.warmup_ratio=0", "trainer.modules_learning_rate=null", "eval.every=1"]
+    more = ["trainer.warmup_ratio=0", "trainer.head_learning_rate=null", "eval.every=1"]
     with pytest.raises(DoneError):
         train(tmp_path / "run", [*request.getfixturevalue(options), *added, *more])
     assert len(before) == 2
@@ -155,7 +158,7 @@ def test_the_optimizers_rates_are_those_of_the_schedule(
         rates.append([group["lr"] for group in training.optimizer.param_groups])
 
     before_updates(monkeypatch, look, num=6)
-    more = ["trainer.warmup_steps=2", "trainer.modules_learning_rate=1e-2", "eval.every=end"]
+    more = ["trainer.warmup_steps=2", "trainer.head_learning_rate=1e-2", "eval.every=end"]
     with pytest.raises(DoneError):
         train(tmp_path / "run", [*experts_options, *more])
     theirs = get_linear_schedule_with_warmup(torch.optim.SGD([torch.zeros(1)]), 2, 6)
@@ -187,8 +190,8 @@ def test_row_i_is_the_embedding_of_request_i(tiny: Encoder, caching: bool) -> No
     tiny.tokens_per_forward = 64
     embed = TrainableEmbedder(tiny, accelerator, processes, seed=1, caching=caching)
     texts = [f"{'very ' * (i % 7)}rough number {i % 9}." for i in range(20)]
-    requests = [Request(text) for text in texts]
-    requests += [Request(text, (0, 5), pooling="span") for text in reversed(texts)]
+    requests = [EmbeddingRequest(text) for text in texts]
+    requests += [EmbeddingRequest(text, (0, 5), pooling="span") for text in reversed(texts)]
     rows = embed(requests, 0).rows.detach()
     torch.testing.assert_close(
         rows, torch.cat([tiny.forward([r]) for r in requests]).detach(), atol=1e-5, rtol=1e-4

@@ -21,8 +21,8 @@ from idiomtune.cli import report_error
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.words import config_names, overrides_of
-from idiomtune.declarations.models import CONF
 from idiomtune.errors import Pruned, UserError
+from idiomtune.plugins.models import CONF
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.sweeper import reporter, score_reporter, split_overrides
 from tests.tiny_runs import composed, resume

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
-from idiomtune.io.runs import checkpoints
+from idiomtune.io.run_files import checkpoints
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.tracking import TensorBoardTracker, has_key, start_tracking
 from tests.planted_runs import table_of

@@ -31,8 +31,8 @@ def warning_of(run: Path) -> str:
     "options",
     [
         ["trainer.warmup_steps=100000000"],
-        ["retain.interpolation=0"],
-        ["trainer.learning_rate=1e-30", "retain.lora.rank=2"],
+        ["forgetting.weight_interpolation=0"],
+        ["trainer.learning_rate=1e-30", "forgetting.lora.rank=2"],
     ],
 )
 def test_unmoved_weights_are_reported_with_what_causes_it(

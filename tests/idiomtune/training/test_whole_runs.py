@@ -14,7 +14,7 @@ from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data import sources
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.errors import Interrupted, UserError
-from idiomtune.glossaries.meanings import Meanings
+from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.glossaries.usage_gate import fit_gate
 from idiomtune.io.processes import Processes
 from idiomtune.objectives.idiolink import IdioLinkObjective
@@ -23,7 +23,7 @@ from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.reports.compare import compare
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
-from idiomtune.requests import Request, Usage
+from idiomtune.requests import EmbeddingRequest, LabelledUse
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
 from tests.own_data import STS, write, write_collection
@@ -208,7 +208,7 @@ def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
     encoder = Encoder.from_pretrained(whole / "best", device="cpu")
     assert encoder.meanings is not None
     saved = encoder.meanings.gate
-    expected = fit_gate(encoder, [Usage("", "", text, None, used) for text, used in objective.usages])
+    expected = fit_gate(encoder, [LabelledUse("", "", text, None, used) for text, used in objective.usages])
     assert saved is not None
     assert saved.layers == (1, 2)
     assert saved.direction == pytest.approx(expected.direction, abs=1e-3)
@@ -216,9 +216,9 @@ def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
 
 
 def test_meanings_are_left_out_of_the_share_of_texts_that_is_asked_for(tiny: Encoder) -> None:
-    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, dropout=0.25)
+    tiny.meanings = GlossaryReader({"break the ice": ["make people relax"]}, dropout=0.25)
     embed = TrainableEmbedder(tiny, Accelerator(cpu=True), Processes(), seed=3)
-    requests = [Request(f"They broke the ice {n} times.") for n in range(400)]
+    requests = [EmbeddingRequest(f"They broke the ice {n} times.") for n in range(400)]
     dropped, again, other = (
         [not r.with_meanings for r in embed._drop_meanings(requests, step=step, micro=0)]
         for step in (1, 1, 2)

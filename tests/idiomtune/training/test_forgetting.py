@@ -13,17 +13,17 @@ from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
 from idiomtune.config.sections import LoraSettings, ModelSettings, model_settings_of
-from idiomtune.declarations.models import CONF
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
-from idiomtune.requests import Request
-from idiomtune.training.regularization import Distillation, TrainedModel
+from idiomtune.plugins.models import CONF
+from idiomtune.requests import EmbeddingRequest
+from idiomtune.training.forgetting import Distillation, Remedies
 from tests.tiny_runs import WholeRun, composed, metrics, train, weights
 
-INTERPOLATION = ["retain.interpolation=0.7"]
-DISTILLATION = ["retain.distillation=0.5"]
-LORA = ["retain.lora.rank=4", "retain.lora.dropout=0.1"]
+INTERPOLATION = ["forgetting.weight_interpolation=0.7"]
+DISTILLATION = ["forgetting.distillation=0.5"]
+LORA = ["forgetting.lora.rank=4", "forgetting.lora.dropout=0.1"]
 
 
 def disturbed(encoder: Encoder, scale: float = 0.1) -> dict[str, torch.Tensor]:
@@ -45,22 +45,22 @@ def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
 ) -> None:
     """Also after an error while they are scored, and from the files of a checkpoint."""
     base = {name: p.detach().clone() for name, p in tiny.named_parameters()}
-    retention = TrainedModel(tiny, interpolation=0.25)
+    remedies = Remedies(tiny, interpolation=0.25)
     trained = disturbed(tiny)
-    retention.save(tmp_path)
+    remedies.save(tmp_path)
     texts = ["He broke the ice.", "Rain fell."]
-    with retention.exported_weights():
+    with remedies.exported_weights():
         published = tiny.encode(texts)
         for name, p in tiny.named_parameters():
             expected = 0.25 * trained[name] + 0.75 * base[name]
             torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-6)
     assert same(dict(tiny.named_parameters()), trained)
-    with pytest.raises(RuntimeError), retention.exported_weights():
+    with pytest.raises(RuntimeError), remedies.exported_weights():
         raise RuntimeError("while it is scored")
     assert same(dict(tiny.named_parameters()), trained)
     assert torch.equal(Encoder.from_pretrained(tmp_path, device="cpu").encode(texts), published)
     assert not torch.allclose(tiny.encode(texts), published)
-    again = TrainedModel(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.25)
+    again = Remedies(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.25)
     again.load(tmp_path)
     assert same(dict(again.encoder.named_parameters()), trained)
 
@@ -68,10 +68,10 @@ def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
 def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) -> None:
     """Against cosines taken one by one, with a prompt in front and a sentence that occurs twice."""
     base = Encoder.from_pretrained(tiny_path, device="cpu", document_prompt="text: ")
-    plain = [Request(text) for text in ("All was calm.", "Rain fell.", "A dog barked.")]
+    plain = [EmbeddingRequest(text) for text in ("All was calm.", "Rain fell.", "A dog barked.")]
     distillation = Distillation(base, [*plain, plain[0]], weight=0.5)
-    idiom = Request("He broke the ice.", (3, 16), pooling="span")
-    batch = Batch([plain[2], idiom, plain[0], plain[2]], ["a"], None, unmarked_rows=[0, 2, 3])
+    idiom = EmbeddingRequest("He broke the ice.", (3, 16), pooling="span")
+    batch = Batch([plain[2], idiom, plain[0], plain[2]], ["a"], None, plain_rows=[0, 2, 3])
     disturbed(tiny)
     embeddings = tiny(batch.requests)
     theirs = base.encode([f"{request.text}" for request in batch.requests])
@@ -80,12 +80,12 @@ def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) ->
     assert expected.item() > 1e-3
     torch.testing.assert_close(distillation.term(embeddings, batch)[0], expected)
 
-    retention = TrainedModel(tiny, distillation=distillation)
-    result = retention.add_distillation(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
+    remedies = Remedies(tiny, distillation=distillation)
+    result = remedies.add_distillation(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
     torch.testing.assert_close(result.loss, embeddings.sum() + 0.5 * expected)
     assert result.counts == {"n": 1.0}
     assert result.means == {"distillation": Mean(distillation.term(embeddings, batch)[0].item(), 3)}
-    without = retention.add_distillation(
+    without = remedies.add_distillation(
         ObjectiveLoss(embeddings.sum()), embeddings, Batch(batch.requests, ["a"], None)
     )
     assert without.loss.item() == pytest.approx(embeddings.sum().item())
@@ -109,11 +109,11 @@ def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
     assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
 
 
-def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[TrainedModel, Adapters]:
+def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[Remedies, Adapters]:
     defaults = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "target_modules": None}
     settings = LoraSettings(**defaults | options)
     adapters = Adapters(encoder, settings, seed=seed, base_model="tiny")
-    return TrainedModel(encoder, adapters=adapters), adapters
+    return Remedies(encoder, adapters=adapters), adapters
 
 
 TEXTS = ["He broke the ice.", "Rain fell on the quiet town.", "A dog barked."]
@@ -126,20 +126,20 @@ def test_adapters_alone_are_trained_and_merged_they_make_the_same_model(
     """Two steps; the merged model loads as a plain one, and peft puts the adapters onto the base model."""
     encoder = Encoder.from_pretrained(tiny_path, device="cpu")
     untrained, base = encoder.encode(TEXTS), {n: p.clone() for n, p in encoder.named_parameters()}
-    retention, adapters = adapted(encoder)
+    remedies, adapters = adapted(encoder)
     assert torch.equal(encoder.encode(TEXTS), untrained)
     trained = [p for p in encoder.parameters() if p.requires_grad]
     assert len(trained) == 2 * 2 * 6  # A and B, two layers, each linear layer
     optimizer = torch.optim.SGD(trained, lr=30.0)
     for _ in range(2):  # at the first step B is zero, so A has no gradient
-        encoder([Request(text) for text in TEXTS])[:, :7].sum().backward()
+        encoder([EmbeddingRequest(text) for text in TEXTS])[:, :7].sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     tuned = encoder.encode(TEXTS)
     assert (tuned - untrained).abs().max() > 0.01
 
     before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
-    retention.save(tmp_path / "step")
+    remedies.save(tmp_path / "step")
     assert same(dict(encoder.named_parameters()), before)
     assert torch.equal(encoder.encode(TEXTS), tuned)
     unchanged = {name.replace(".base_layer", ""): p for name, p in before.items() if "lora_" not in name}
@@ -178,7 +178,7 @@ def test_a_run_without_peft_ends_at_once(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "peft" else real(n, *a))
-    with pytest.raises(UserError, match=r"retain\.lora\.rank.*peft"):
+    with pytest.raises(UserError, match=r"forgetting\.lora\.rank.*peft"):
         train(tmp_path / "run", [*options, *LORA])
     assert not (tmp_path / "run" / "baseline.json").exists()
 

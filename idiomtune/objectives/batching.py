@@ -25,7 +25,7 @@ def shuffled_steps(
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
-def in_shards(
+def split_micro_steps(
     steps: Sequence[Sequence[int]], shards: int, members: Sequence[Sequence[int]] | None = None
 ) -> list[list[list[int]]]:
     """Each step cut into `shards` parts, or fewer if it is short.

@@ -52,7 +52,7 @@ class Score:
         slice: of which part of the items; "" for all.
         dimension: how many leading dimensions of the embeddings were scored; None for all.
         better, role, is_drawn: as of its :class:`Metric`, set by
-            :func:`idiomtune.declarations.registry.score_declaration`, not by the benchmark.
+            :func:`idiomtune.plugins.registry.score_declaration`, not by the benchmark.
     """
 
     benchmark: str

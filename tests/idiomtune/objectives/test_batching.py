@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.objectives.steps import balanced_steps, repeated_anchors
+from idiomtune.objectives.batching import balanced_steps, repeated_anchors
 from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
 from tests.tiny_runs import composed
@@ -23,13 +23,13 @@ def rng(seed: int = 0) -> np.random.Generator:
 EVERY_ANCHOR: dict[str, list[str]] = {
     "shuffled": [
         "+experiment=idiolink_ft",
-        "objective.tuples=drawn",
-        "objective.pairs_every=0",
+        "objective.candidates=sampled",
+        "objective.single_positive_every=0",
         "objective.idioms_per_batch=null",
     ],
     "by idiom": [
         "+experiment=idiolink_ft",
-        "objective.pairs_every=0",
+        "objective.single_positive_every=0",
         "objective.idioms_per_batch=4",
         "trainer.batch_size=24",
     ],
@@ -50,7 +50,8 @@ def test_every_epoch_has_every_anchor(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", ["objective.tuples=drawn objective.pairs_every=0", "objective.pairs_every=2"]
+    "options",
+    ["objective.candidates=sampled objective.single_positive_every=0", "objective.single_positive_every=2"],
 )
 def test_whole_idioms_are_in_a_batch_but_in_epochs_of_pairs(options: str) -> None:
     """All epochs have as many steps as those of whole idioms: a run counts on it."""

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from idiomloss import distillation_loss
-from idiomtune.config import RetainSettings, TrainSettings
-from idiomtune.encoder.device import Placement
+from idiomtune.config import ForgettingSettings, TrainSettings
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.parallel import embed_all
@@ -24,10 +24,10 @@ from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.processes import Processes
-from idiomtune.io.runs import TRAINED
+from idiomtune.io.run_files import TRAINED
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Mean, Objective, ObjectiveLoss
-from idiomtune.requests import Request
+from idiomtune.requests import EmbeddingRequest
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own
 
 
 @dataclass(eq=False)
-class TrainedModel:
+class Remedies:
     """The trained encoder, with remedies against forgetting.
 
     The exported weights are those that are scored and saved: the trained ones, unless there is a remedy.
@@ -135,7 +135,7 @@ class Distillation:
     def __init__(
         self,
         base: GlossaryEncoder,
-        requests: Sequence[Request],
+        requests: Sequence[EmbeddingRequest],
         weight: float,
         processes: Processes | None = None,
     ) -> None:
@@ -152,40 +152,40 @@ class Distillation:
     def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """The mean over the batch's plain rows of 1 - cosine with the base model's, and their number."""
         device = embeddings.device
-        rows = torch.tensor(batch.unmarked_rows, dtype=torch.long, device=device)  # (P,)
-        numbers = [self._numbers[batch.requests[row]] for row in batch.unmarked_rows]
+        rows = torch.tensor(batch.plain_rows, dtype=torch.long, device=device)  # (P,)
+        numbers = [self._numbers[batch.requests[row]] for row in batch.plain_rows]
         base = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, D)
         return distillation_loss(embeddings[rows], base), len(rows)
 
 
-def check_remedies(retain: RetainSettings, objective: Objective) -> None:
+def check_remedies(forgetting: ForgettingSettings, objective: Objective) -> None:
     """Check that the remedies can work, before any computation.
 
     Raises:
         UserError: if a package is missing, or if no batch of the first epoch embeds a whole sentence without
             an idiom, which distillation needs.
     """
-    if retain.lora.rank is not None:
+    if forgetting.lora.rank is not None:
         check_peft()
     shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
-    if retain.distillation and not any(objective.batch(0, anchors).unmarked_rows for anchors in shards):
+    if forgetting.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
         raise UserError(
-            "retain.distillation: no batch of this objective embeds a whole sentence without an idiom, so "
-            "there is nothing to keep near the base model: set objective.document_mode=sentence, or "
-            "retain.distillation=0"
+            "forgetting.distillation: no batch of this objective embeds a whole sentence without an idiom, "
+            "so there is nothing to keep near the base model: set objective.document_mode=sentence, or "
+            "forgetting.distillation=0"
         )
 
 
 def build_trained_model(
     settings: TrainSettings,
-    placement: Placement,
+    placement: DeviceAndPrecision,
     objective: Objective,
     checkpoint: Path | None,
     expressions: Sequence[str] = (),
     processes: Processes | None = None,
     *,
     untrained: GlossaryEncoder | None = None,
-) -> TrainedModel:
+) -> Remedies:
     """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
 
     Args:
@@ -193,24 +193,24 @@ def build_trained_model(
         processes: among which the texts that the base model embeds are divided.
         untrained: the base model, if it is loaded already; not with a checkpoint or idiom tokens.
     """
-    retain = settings.retain
+    forgetting = settings.forgetting
     # With a remedy the base model, also for a run that is resumed.
-    saved = None if retain.is_on else checkpoint
+    saved = None if forgetting.is_on else checkpoint
     model, seed = settings.model, settings.seed
     encoder = untrained or build_encoder(model, placement, saved, expressions=expressions, seed=seed)
     _ = encoder.transformer  # a table of token vectors has none, and says that it cannot be trained
-    if not retain.is_on:
-        return TrainedModel(encoder)
+    if not forgetting.is_on:
+        return Remedies(encoder)
     base = weights_digest(encoder)
     distillation, adapters = None, None
-    if retain.distillation:
-        requests = objective.unmarked_requests
-        distillation = Distillation(encoder, requests, retain.distillation, processes)
-    if checkpoint is not None and not retain.moves_back:
+    if forgetting.distillation:
+        requests = objective.plain_requests
+        distillation = Distillation(encoder, requests, forgetting.distillation, processes)
+    if checkpoint is not None and not forgetting.moves_back:
         encoder = build_encoder(model, placement, checkpoint)
-    if retain.lora.rank is not None:
-        adapters = Adapters(encoder, retain.lora, seed=seed, base_model=model.path)
-    retention = TrainedModel(encoder, retain.interpolation, adapters, distillation, base)
-    if checkpoint is not None and retain.moves_back:
-        retention.load(checkpoint)
-    return retention
+    if forgetting.lora.rank is not None:
+        adapters = Adapters(encoder, forgetting.lora, seed=seed, base_model=model.path)
+    remedies = Remedies(encoder, forgetting.weight_interpolation, adapters, distillation, base)
+    if checkpoint is not None and forgetting.moves_back:
+        remedies.load(checkpoint)
+    return remedies

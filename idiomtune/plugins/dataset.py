@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
-from idiomtune.declarations.options import Count, CountFromZero, Ratio, Section, Text, as_list, or_empty
+from idiomtune.plugins.options import ConfigSection, Count, CountFromZero, Ratio, Text, as_list, or_empty
 
 OWN_VAL = "own_val"  # the benchmark on what is held out of the user's own training data
 OWN = "own"  # the name of the user's own data among the data sets that an objective trains on
@@ -26,7 +26,7 @@ MISSING_TRAIN_MESSAGE = (
 Files = Annotated[Annotated[list[Text], Field(min_length=1)] | None, BeforeValidator(as_list)]
 
 
-class Negatives(Section):
+class Negatives(ConfigSection):
     """Hard negatives that are mined for pairs.
 
     Attributes:
@@ -64,7 +64,7 @@ class Negatives(Section):
             yield f"{sizes} leave fewer than number={self.number}"
 
 
-class UserData(Section):
+class UserData(ConfigSection):
     """The options of a user's own data.
 
     Attributes:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar
 
-from idiomtune.declarations.options import Names, Section
-from idiomtune.declarations.score import Metric, Role, Score
+from idiomtune.plugins.options import ConfigSection, Names
+from idiomtune.plugins.score import Metric, Role, Score
 
 
-class BenchmarkOptions(Section, ABC):
+class BenchmarkOptions(ConfigSection, ABC):
     """The options of a benchmark, in `conf/benchmark/<name>.yaml`; `name` is among them.
 
     Attributes:

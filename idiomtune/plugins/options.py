@@ -50,7 +50,7 @@ class NoEffect:
     """In a field's annotation: the option makes no other run, whatever its value."""
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A section of the configuration, with nothing in it but what is declared."""
 
     # Strict: `trainer.batch_size=true` or `seed="42"` is a typo, not a number.
@@ -63,7 +63,7 @@ class Section(BaseModel):
         for name, field in cls.model_fields.items():
             if NoEffect in field.metadata:
                 names.append(name)
-            elif isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            elif isinstance(field.annotation, type) and issubclass(field.annotation, ConfigSection):
                 names += [f"{name}.{inner}" for inner in field.annotation.without_effect()]
         return names
 

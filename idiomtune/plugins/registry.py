@@ -13,11 +13,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator
 
-from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
-from idiomtune.declarations.dataset import FOLDER, DatasetType
-from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
-from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.errors import UserError
+from idiomtune.plugins.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.plugins.dataset import FOLDER, DatasetType
+from idiomtune.plugins.objective import ObjectiveOptions, ObjectiveType
+from idiomtune.plugins.score import Score, ScoreTable
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
 
@@ -46,7 +46,7 @@ def benchmark(name: str, **facts: Any) -> Callable[[OfBenchmark], OfBenchmark]:
     """Declare a class of options as those of a benchmark, which its method `build` makes.
 
     Args:
-        name, facts: as of :class:`~idiomtune.declarations.benchmark.BenchmarkType`; they replace those of the
+        name, facts: as of :class:`~idiomtune.plugins.benchmark.BenchmarkType`; they replace those of the
             class (`facts`).
     """
 
@@ -62,7 +62,7 @@ def objective(name: str, **facts: Any) -> Callable[[Options], Options]:
     """Declare a class of options as those of an objective, which its method `build` makes.
 
     Args:
-        name, facts: as of :class:`~idiomtune.declarations.objective.ObjectiveType`.
+        name, facts: as of :class:`~idiomtune.plugins.objective.ObjectiveType`.
     """
 
     def declare(options: Options) -> Options:

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from idiomtune.declarations.options import Section
-from idiomtune.declarations.score import Score
+from idiomtune.plugins.options import ConfigSection
+from idiomtune.plugins.score import Score
 
 
-class ObjectiveOptions(Section, ABC):
+class ObjectiveOptions(ConfigSection, ABC):
     """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them."""
 
     name: str
 
     @property
-    def trains_modules(self) -> bool:
+    def trains_head(self) -> bool:
         """Whether it trains anything in addition to the encoder."""
         return False
 
@@ -90,9 +90,10 @@ class ObjectiveType:
         datasets: a run's section `objective` → names of the data sets that it trains on, for the licence and
             the card. None: nothing is known of them, and no licence is concluded.
         card: the model card's sentence about what is trained in addition to the encoder.
-        saved: of what its modules write into a model's folder (:class:`idiomtune.objectives.Publishes`), the
+        saved: of what its modules write into a model's folder (:class:`idiomtune.objectives.SavesFiles`), the
             files; a folder that has the first holds such modules.
-        load: "module:function", (folder, :class:`idiomtune.encoder.device.Placement`) → those modules again.
+        load: "module:function", (folder, :class:`idiomtune.encoder.device.DeviceAndPrecision`) → those
+            modules again.
     """
 
     name: str
