@@ -70,8 +70,8 @@ def check_model(context: TrainContext, prepared: Prepared, remedies: Remedies, *
         if resumed and record.get("base_weights", remedies.base) != remedies.base:
             raise UserError(
                 "the base model (model.path) has other weights than at the start of the run, and "
-                "forgetting.* depends on them: restore it (on the Hub, a revision names a commit), or start a "
-                "new run without resume="
+                "forgetting.* depends on them: restore it (on the Hub, a revision names a commit), or start "
+                "a new run without resume="
             )
         context.run.update(base_weights=remedies.base)
     if encoder.idiom_tokens is not None:
