@@ -10,6 +10,7 @@ have put modules there that have the names of packages.
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idiomtune.config import (
     EvaluateSettings,
@@ -39,7 +40,7 @@ from idiomtune.config import (
     WriteSettings,
     check,
 )
-from idiomtune.config.compose import Composed, compose
+from idiomtune.config.compose import Composed, compose, fill, hydra_message
 from idiomtune.config.words import (
     check_sweep,
     config_names,
@@ -58,14 +59,18 @@ from idiomtune.io.version import __version__
 from idiomtune.plugins.models import CONF
 from idiomtune.plugins.options import ConfigSection
 from idiomtune.training.resume import find_run
-from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.start import new_sweep_folder, run_of
+from idiomtune.training.run_folder import RunFolder, remove_if_empty
+from idiomtune.training.start import new_sweep_folder, run_of, run_of_job
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are raised, with their traceback
 MISTAKE = 2  # exit status after an error that the user can fix
 _INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
 _AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to all is printed once
 _CODE = "model.trust_remote_code"
+_SWEEP_FOLDER = "hydra.sweep.dir="
 
 
 @dataclass(frozen=True)
@@ -294,13 +299,9 @@ def _start_sweep(name: str, flags: Mapping[str, str], words: Sequence[str]) -> N
     folder = flags.get("--config-dir")
     overrides = overrides_of(words, program.config, program.subject, folder, several=True)
     is_search = any(o.startswith("+sweep=") or "sweeper=" in o for o in overrides)
-    if (
-        not rank_of_launch()
-        and not is_search
-        and not any(o.startswith("hydra.sweep.dir=") for o in overrides)
-    ):
-        overrides.append(f"hydra.sweep.dir={quote_value(str(new_sweep_folder(overrides)))}")
-    code = f"import sys; sys.path[:] = {sys.path!r}; from idiomtune.sweep import main; main()"
+    if not rank_of_launch() and not is_search and not any(o.startswith(_SWEEP_FOLDER) for o in overrides):
+        overrides.append(f"{_SWEEP_FOLDER}{quote_value(str(new_sweep_folder(overrides)))}")
+    code = f"import sys; sys.path[:] = {sys.path!r}; from idiomtune.cli import sweep; sweep()"
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-c", code, "--multirun", *overrides])
 
@@ -322,6 +323,91 @@ def help_text(config_name: str) -> str:
 def _programs_help() -> str:
     lines = [f"  {name:12} {program.purpose}" for name, program in PROGRAMS.items()]
     return "\n".join(["idiomtune <program> [option=value ...]", "", *lines, "", "idiomtune <program> --help"])
+
+
+# ------------------------------------------------------------------ several runs of one command
+
+
+def sweep() -> None:
+    """Start the runs of the command line by Hydra, which reads it, and show their scores in the end.
+
+    A failed job is reported and the next one starts; the exit status is that of the first failure. With
+    several processes a sweep ends with the first failure, which may concern one process only.
+    """
+    import hydra
+
+    wants_traceback = os.environ.get(TRACEBACKS) == "1"
+    os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
+    logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
+
+    def job(config: DictConfig) -> float:
+        return _run_job(config, ends_launch=has_peers() and not wants_traceback)
+
+    status = 0
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
+    except (Exception, KeyboardInterrupt) as error:
+        if wants_traceback and isinstance(error, Exception):
+            raise
+        status = report_error(_explain(error))
+    is_search = any("sweeper=" in word or word.startswith("+sweep=") for word in sys.argv)  # shows itself
+    folders = [
+        Path(w.removeprefix(_SWEEP_FOLDER).strip("'")) for w in sys.argv if w.startswith(_SWEEP_FOLDER)
+    ]
+    if folders and not is_search:
+        _show_sweep(folders[-1])
+    sys.exit(status)
+
+
+def _run_job(config: DictConfig, *, ends_launch: bool) -> float:
+    """A job of the sweep: the monitored score of its run, for a search."""
+    log_to_stderr()
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    options = HydraConfig.get()
+    try:
+        composed = fill(OmegaConf.create({"hydra": options, **config}))
+        if (run := run_of_job(composed)) is None:
+            print(f"{options.runtime.output_dir}: this job is finished, and is skipped", file=sys.stderr)
+            return float("nan")
+        score = train(*run)
+        if rank_of_launch() == 0:
+            print(printable(str(run[0].path)))
+        return score
+    except (Exception, SystemExit) as error:  # a user's module may exit, with status 0
+        remove_if_empty(Path(options.runtime.output_dir), with_parents=False)
+        if ends_launch:
+            report_error(_explain(error))
+        if isinstance(error, UserError):
+            print_error(f"error: job {options.job.num}: {error}")
+        raise
+
+
+def _explain(error: BaseException) -> BaseException:
+    """An error of Hydra's as a :class:`UserError`; any other unchanged."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return UserError(hide_secrets(hydra_message(error)))
+    return error
+
+
+def _show_sweep(folder: Path) -> None:
+    """The table of a grid's jobs, also if some have failed. Without any, the folder is removed."""
+    if rank_of_launch() or not folder.is_dir():
+        return
+    if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        remove_if_empty(folder, with_parents=True)
+        return
+    from idiomtune.reports.screens import show_finished_sweep
+
+    try:
+        show_finished_sweep(folder)
+    except Exception as error:  # it must not hide how the jobs ended
+        print_error(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
 
 
 # ------------------------------------------------------------------ how a program ends

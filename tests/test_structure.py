@@ -42,9 +42,8 @@ def touches(path: Path, *packages: str) -> set[str]:
 # The plan of the house: each package and module right in idiomtune/ may import what stands on a lower line.
 FLOORS = """
 __init__ testing                                 the doors; checks for those who plug in
-__main__ api sweep                               the programs as functions, and several runs of one command
-cli                                              the command line: words and values → a program's result
-programs                                         whole programs
+__main__ api                                     the programs as functions
+cli programs                                     words and values → a program's result; whole programs
 training admire explorer extend integrations writing   the loop, runs, searches; what stands aside
 benchmarks glossaries hub                        scores from embeddings; what expressions mean; publishing
 encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
@@ -89,7 +88,7 @@ EXCEPTIONS = {
     ("benchmarks/suite.py", "idiomtune.config"),
 }
 TOUCH_HYDRA = {
-    *("cli.py", "sweep.py", "training/sweeper.py", "training/start.py"),
+    *("cli.py", "training/sweeper.py", "training/start.py"),
     *("config/compose.py", "config/words.py"),
 }
 

@@ -16,8 +16,7 @@ from omegaconf import OmegaConf
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from idiomtune import sweep
-from idiomtune.cli import report_error
+from idiomtune.cli import report_error, sweep
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.words import config_names, overrides_of
@@ -43,7 +42,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str]) 
         try:
             words = overrides_of([folder, *own, *arguments], "train", "+experiment", several=True)
             monkeypatch.setattr(sys, "argv", ["train", "-m", "hydra/sweeper=optuna", *words])
-            sweep.main()
+            sweep()
         except UserError as error:
             return report_error(error)
         except SystemExit as end:
