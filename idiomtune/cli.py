@@ -169,8 +169,8 @@ def run(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None =
     Raises:
         UserError: for everything that the user can fix.
     """
-    composed = configuration(name, words, values)
     log_to_stderr()
+    composed = configuration(name, words, values)
     if name != "train":
         settings = settings_of(PROGRAMS[name].settings, composed.options)
         return _function(name)(settings)

@@ -197,7 +197,7 @@ def test_what_answers_config_errors_imports_nothing_heavy() -> None:
 PLAIN = {
     *("about", "batch_size", "bm25_modes", "defaults", "document_prompt", "instruction_prompt", "licence"),
     *("max_epochs", "max_tokens", "name", "papers", "parameters", "path", "pooling", "query_modes"),
-    *("query_prompt", "remote_code", "revision", "root", "sample", "split", "temperature", "weight_decay"),
+    *("query_prompt", "remote_code", "revision", "sample", "split", "temperature", "weight_decay"),
 }
 
 

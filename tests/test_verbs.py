@@ -139,7 +139,7 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     """By its name, with meanings in memory, spans by their dictionary form, texts compared and searched."""
     make: Any = partial(it.Encoder, tiny_path, device="cpu")
     plain = make()
-    reads = make(glossary={"break the ice": "relax people"}, glossary_form="in_place")
+    reads = make(glossary={"break the ice": "relax people"}, glossary_form="replace")
     assert not Path("checkpoints").exists()
     own = make(glossary="sample").meanings.senses
     both = make(glossary=["sample", {"no cap": "honestly", "Falcon": None}]).meanings.senses

@@ -35,17 +35,20 @@ def built(folder: Path, source: Path) -> tuple[Path, set[str]]:
     return wheel, set(zipfile.ZipFile(wheel).namelist())
 
 
+PACKAGES = ("idiomtune", "idiomloss", "train", "hydra_plugins")
+
+
 @pytest.mark.slow
 def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> None:
     wheel, names = built(tmp_path, ROOT)
     packaged = {
         f"{above}{path.relative_to(ROOT)}"
-        for folder, above in (("idiomtune", ""), ("idiomloss", ""), ("train", ""), ("conf", "idiomtune/"))
+        for folder, above in (*((name, "") for name in PACKAGES), ("conf", "idiomtune/"))
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
     assert {name for name in names if ".dist-info" not in name} == packaged
-    assert packaged >= {"idiomtune/conf/config.yaml", "idiomtune/data/sample/idiolink/train/indexes.json"}
+    assert packaged >= {"idiomtune/conf/train.yaml", "idiomtune/data/sample/idiolink/train/indexes.json"}
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)  # all that an installer does with it
     elsewhere = tmp_path / "elsewhere"

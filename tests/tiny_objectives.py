@@ -38,11 +38,8 @@ def idiolink(
     seed: int = 0,
     **changes: Any,
 ) -> IdioLinkObjective:
-    """IdioLink's defaults with these tuples, or each of these records against the others.
-
-    `tuples_` is the option of that name.
-    """
-    chosen = options("idiolink", **{name.rstrip("_"): value for name, value in changes.items()})
+    """IdioLink's defaults with these tuples, or each of these records against the others."""
+    chosen = options("idiolink", **changes)
     return IdioLinkObjective(chosen, split, tuples, batch_size=batch_size, seed=seed)
 
 

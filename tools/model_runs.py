@@ -23,8 +23,8 @@ from sentence_transformers import SentenceTransformer
 import idiomtune as it
 from idiomtune import Encoder
 from idiomtune.data.usages import labelled_usages
-from idiomtune.encoder import encoder as encoder_module
 from idiomtune.encoder.loading import model_settings, resolve_model_path
+from idiomtune.glossaries import encoder as encoder_module
 
 GLOSSARY = {"kick the bucket": "die", "spill the beans": "reveal a secret"}
 TEXTS = ["He broke the ice with a joke.", "He made everybody relax."]

@@ -310,7 +310,7 @@ class Encoder(nn.Module):
             TypeError, ValueError: for an argument of another kind than these.
             UserError: if a span is not in its text, or beyond the model's maximum length.
 
-        >>> encoder = Encoder("minilm")
+        >>> encoder = it.Encoder("minilm")
         >>> assert encoder.encode("He broke the ice.").shape == (encoder.dimension,)
         >>> texts, spans = ["He broke the ice.", "Nothing."], ["break the ice", None]
         >>> assert encoder.encode(texts, spans).shape == (2, encoder.dimension)
@@ -428,7 +428,7 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`.
 
-        >>> encoder = Encoder("minilm", glossary={"miss the boat": "be too late"})
+        >>> encoder = it.Encoder("minilm", glossary={"miss the boat": "be too late"})
         >>> corpus = ["The ship left without him.", "He was too late."]
         >>> best, other = encoder.search("He missed the boat.", corpus)
         >>> assert (best.index, best.text) == (1, "He was too late.")

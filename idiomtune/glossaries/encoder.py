@@ -210,7 +210,7 @@ class GlossaryEncoder(Encoder):
             TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted, such as to labels
                 that are of one kind for each expression.
 
-        >>> encoder = Encoder("minilm")
+        >>> encoder = it.Encoder("minilm")
         >>> texts = ["The boy broke the ice on the pond.", "A joke broke the ice."]
         >>> literal, idiomatic = encoder.usage(texts, "break the ice")
         >>> assert literal < 0.5 < idiomatic
@@ -274,7 +274,7 @@ class GlossaryEncoder(Encoder):
             UserError: if the encoder has no glossary.
             TypeError, ValueError: as :meth:`encode`.
 
-        >>> encoder = Encoder("minilm", glossary={"break the ice": "make people relax"})
+        >>> encoder = it.Encoder("minilm", glossary={"break the ice": "make people relax"})
         >>> (row,) = encoder.find(["It is cold. A joke broke the ice."])
         >>> assert (row.span, row.sentence) == ((19, 32), "A joke broke the ice.")
         """

@@ -136,15 +136,15 @@ def saved_config(
         current, of_run = _as_recorded(_get(composed, key)), _as_recorded(_get(saved, key))
         if key in ("experiment", "resume") or key.startswith("hydra."):
             continue
-        if key.partition(".")[0] == "tracking":
+        if key == "run_dir":
+            if (other := user_path(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
+                differences.append(f"run_dir: {other}, but the run is in {folder}")
+        elif key.partition(".")[0] == "tracking":
             saved["tracking"] = composed.get("tracking", {})
         elif may_change(key) or (key == _GLOSSARY and _names(current) == _names(of_run)):
             _set(saved, key, _get(composed, key))
         elif key in ("debug", "protocol"):
             differences.append(f"{override}: it changes what the run was started with")
-        elif key == "run_dir":
-            if (other := user_path(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
-                differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
             of_run = of_run or {}
             differences += [

@@ -158,7 +158,10 @@ TRAIN = [
     ("benchmark=[epsilon] | trainer.monitor=epsilon/pt/C/p_value", "epsilon/pt/C/p_value"),
     ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
     ("forgetting.weight_interpolation=1.5", "forgetting.weight_interpolation"),
-    ("forgetting.lora.rank=4 | forgetting.weight_interpolation=0.7", "lora.rank=4 and interpolation=0.7"),
+    (
+        "forgetting.lora.rank=4 | forgetting.weight_interpolation=0.7",
+        "lora.rank=4 and weight_interpolation=0.7",
+    ),
     ("forgetting.lora.rank=4 | model.idiom_tokens=train", "tokens"),
     (f"{TRIPLET} | model.idiom_tokens=[]", "model.idiom_tokens: must be train"),
     (f"{TRIPLET} | model.idiom_tokens=[home run,'...']", "'...' contains no letter"),

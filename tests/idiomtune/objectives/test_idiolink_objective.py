@@ -170,7 +170,7 @@ def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(spli
     of_id = {record.id: record for record in records}
     options: dict[str, Any] = {"document_mode": ["sentence"], "positive_weights": {"sense": 1.0}}
     options |= {"query_mode": ["span"], "query_weights": None}
-    options |= {"tuples_": "batch", "loss": {"in_batch": "all", "false_negatives": "positive"}}
+    options |= {"candidates": "in_batch", "loss": {"in_batch": "all", "false_negatives": "positive"}}
     plain, objective = alone(split, **options), alone(split, single_positive_every=2, **options)
     for epoch in (1, 3):
         assert objective.epoch_steps(epoch, 1) == plain.epoch_steps(epoch, 1)

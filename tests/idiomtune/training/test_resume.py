@@ -454,7 +454,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "seed=0": {},
     "objective=own": {},
     "device=mps": {},
-    "data.idiolink=there": {"data": {"root": "there"}},
+    "data.idiolink=there": {"data": {"idiolink": "there"}},
     "hub.repo_id=me/x": {"hub": {"repo_id": "me/x"}},
 }
 

@@ -100,7 +100,7 @@ def test_the_data_set_has_idiolinks_form_and_is_scored(chat: ChatServer, tiny_pa
     assert (upload.kind, upload.licence, upload.problems) == ("dataset", "mit", [])
     assert yaml.safe_load(upload.card.split("---")[1])["license"] == "mit"
     assert "answers.jsonl" in upload.left_out
-    scores = it.evaluate(tiny_path, ["idiolink"], **{"data": {"root": "data"}})
+    scores = it.evaluate(tiny_path, ["idiolink"], **{"data": {"idiolink": "data"}})
     assert 0 < scores["idiolink/val/sentence/ndcg@10"] <= 1
 
 
