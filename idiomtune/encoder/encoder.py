@@ -360,8 +360,8 @@ class Encoder(nn.Module):
             TypeError, ValueError: if they are neither, or embeddings differ in length.
 
         >>> texts = ["He was too late.", "The ship left without him."]
-        >>> plain = Encoder("minilm").similarity("He missed the boat.", texts)[0]
-        >>> informed = Encoder("minilm", glossary={"miss the boat": "be too late"})
+        >>> plain = it.Encoder("minilm").similarity("He missed the boat.", texts)[0]
+        >>> informed = it.Encoder("minilm", glossary={"miss the boat": "be too late"})
         >>> cosines = informed.similarity("He missed the boat.", texts)[0]
         >>> assert plain.argmax() == 1  # the ship
         >>> assert cosines.argmax() == 0  # the meaning
