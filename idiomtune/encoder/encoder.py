@@ -150,7 +150,7 @@ class Encoder(nn.Module):
         if raw_spans and hidden != width:
             raise UserError(
                 f"the model's hidden states have {hidden} dimensions and its embeddings {width}, so they "
-                "cannot be compared: leave model.span unset",
+                "cannot be compared: leave model.span_from unset",
                 option="model.span_from=last_hidden_state",
             )
         try:

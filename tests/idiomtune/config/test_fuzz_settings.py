@@ -33,7 +33,7 @@ MAY_BE_ZERO = {
     *("trained_layers", "warmup_ratio", "warmup_steps", "weight_decay", "hard_weight", "soft_weight"),
     *("idiomatic", "simplification", "sense", "mining_margin", "margin", "triplet_weight", "property_weight"),
     *("correct_weight", "rank_weight", "sense_weight", "sum_weight", "meaning_weight", "min_delta"),
-    *("interpolation", "distillation", "dropout", "range_min"),
+    *("weight_interpolation", "distillation", "dropout", "range_min"),
 }
 
 

@@ -226,7 +226,7 @@ def test_an_altered_copy_is_named_once(files: Damaged, caplog: pytest.LogCapture
 @pytest.mark.parametrize("name", ["a" * 5000, "~nobody-here", "\x00", "no/such"])
 def test_folders_that_cannot_be(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IDIOM_DATA", raising=False)
-    with pytest.raises(UserError, match=r"data\.root="):
+    with pytest.raises(UserError, match=r"data\.idiolink="):
         idiolink_root(name, sample=False)
     with pytest.raises(UserError, match=r"data\.ncimp="):
         dataset_folder(NCIMP, name, None, sample=False)

@@ -224,7 +224,7 @@ def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: P
 def test_what_a_model_cannot_give_is_refused(paths: Any, tmp_path: Path) -> None:
     """Raw spans of another width; [CLS] and [SEP] where its tokenizer puts none. It is its encoder alone."""
     folder = with_modules(tmp_path / "t5", Transformer(str(paths("t5"))), Pooling(WIDTH), Dense(WIDTH, 16))
-    with pytest.raises(UserError, match=rf"model\.span=raw: .* {WIDTH} dimensions .* 16"):
+    with pytest.raises(UserError, match=rf"model\.span_from=last_hidden_state: .* {WIDTH} dimensions .* 16"):
         load(folder, span_from="last_hidden_state")
     with pytest.raises(UserError, match=r"model\.pooling=cls\+sep"):
         load(paths("t5"), "cls+sep")

@@ -216,7 +216,7 @@ def test_weights_of_goals_are_those_of_their_mean() -> None:
 
 
 def test_interpolation_saves_a_share_of_what_was_learned(into_weights: Learn, tiny_path: Path) -> None:
-    folders = [tiny_path, into_weights("whole"), into_weights("half", interpolation=0.5)]
+    folders = [tiny_path, into_weights("whole"), into_weights("half", weight_interpolation=0.5)]
     before, whole, half = (load_file(folder / "model.safetensors") for folder in folders)
     for name, weight in before.items():
         torch.testing.assert_close(half[name], (weight + whole[name]) / 2)
