@@ -38,7 +38,7 @@ figures: install ## every published figure that tests compute anew, on the real 
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 NUMERIC := tests/idiomloss $(addprefix tests/idiomtune/,objectives encoder/test_device.py \
 	$(addprefix benchmarks/test_,kept_embeddings.py suite.py) \
-	$(addprefix training/test_,retention.py processes.py sharding.py))
+	$(addprefix training/test_,forgetting.py processes.py sharding.py))
 
 test-avx2: install ## the numeric tests again, as a processor without AVX-512 computes: 15 seconds
 	$(AVX2) $(PYTEST) -m 'not slow' $(NUMERIC)
