@@ -9,10 +9,12 @@ have put modules there that have the names of packages.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -52,7 +54,6 @@ from idiomtune.config.words import (
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
-from idiomtune.io.records import refuse_recorded_code
 from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.io.version import __version__
@@ -69,7 +70,6 @@ TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are rais
 MISTAKE = 2  # exit status after an error that the user can fix
 _INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
 _AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to all is printed once
-_CODE = "model.trust_remote_code"
 _SWEEP_FOLDER = "hydra.sweep.dir="
 
 
@@ -160,7 +160,7 @@ PROGRAMS = {
 
 
 def run(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
-    """A program's result; of `train` the folder of the run, None if there is nothing to do.
+    """A program's result; of `train` the folder of the run.
 
     Args:
         words: options as on the command line, of one run.
@@ -200,10 +200,6 @@ def configuration(name: str, words: Sequence[str] = (), values: Mapping[str, Any
     chosen, others = split_choices(values or {})
     overrides = overrides_of([*words, *chosen], program.config, program.subject, flags.get("--config-dir"))
     composed = compose(program.config, overrides, others)
-    names = {override.lstrip("+").partition("=")[0] for override in composed.overrides}
-    model = composed.options.get("model")
-    if isinstance(model, dict):
-        refuse_recorded_code(model, "the configuration", repeats=_CODE in names, option=f"{_CODE}=true")
     if composed.options.get("resume") is not None:
         composed.options["resume"] = find_run(composed.overrides)
     return composed
@@ -301,7 +297,11 @@ def _start_sweep(name: str, flags: Mapping[str, str], words: Sequence[str]) -> N
     is_search = any(o.startswith("+sweep=") or "sweeper=" in o for o in overrides)
     if not rank_of_launch() and not is_search and not any(o.startswith(_SWEEP_FOLDER) for o in overrides):
         overrides.append(f"{_SWEEP_FOLDER}{quote_value(str(new_sweep_folder(overrides)))}")
-    code = f"import sys; sys.path[:] = {sys.path!r}; from idiomtune.cli import sweep; sweep()"
+    temporary = re.findall(rf"file://({re.escape(tempfile.gettempdir())}/idiomtune-\w+)", " ".join(overrides))
+    if rank_of_launch():  # where Hydra records what the main process records in the sweep's folder
+        temporary.append(tempfile.mkdtemp(prefix="idiomtune-"))
+        overrides.append(f"{_SWEEP_FOLDER}{quote_value(temporary[-1])}")
+    code = f"import sys; sys.path[:] = {sys.path!r}; from idiomtune.cli import sweep; sweep({temporary!r})"
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-c", code, "--multirun", *overrides])
 
@@ -328,13 +328,19 @@ def _programs_help() -> str:
 # ------------------------------------------------------------------ several runs of one command
 
 
-def sweep() -> None:
+def sweep(temporary: Sequence[str] = ()) -> None:
     """Start the runs of the command line by Hydra, which reads it, and show their scores in the end.
 
     A failed job is reported and the next one starts; the exit status is that of the first failure. With
     several processes a sweep ends with the first failure, which may concern one process only.
+
+    Args:
+        temporary: folders that are removed in the end.
     """
     import hydra
+
+    for path in temporary:
+        atexit.register(shutil.rmtree, path, ignore_errors=True)
 
     wants_traceback = os.environ.get(TRACEBACKS) == "1"
     os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
@@ -375,12 +381,14 @@ def _run_job(config: DictConfig, *, ends_launch: bool) -> float:
         if rank_of_launch() == 0:
             print(printable(str(run[0].path)))
         return score
-    except (Exception, SystemExit) as error:  # a user's module may exit, with status 0
+    except (Exception, SystemExit) as error:
         remove_if_empty(Path(options.runtime.output_dir), with_parents=False)
         if ends_launch:
             report_error(_explain(error))
         if isinstance(error, UserError):
             print_error(f"error: job {options.job.num}: {error}")
+        if isinstance(error, SystemExit):  # of a user's module: Hydra would end the sweep, with its status
+            raise RuntimeError(f"a module ended the job by SystemExit: {error}") from error
         raise
 
 

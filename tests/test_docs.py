@@ -33,7 +33,7 @@ from idiomtune.cli import PROGRAMS
 from idiomtune.config import check
 from idiomtune.config.compose import to_dict
 from idiomtune.config.sections import SearchSettings
-from idiomtune.config.words import config_names, overrides_of, split_flags
+from idiomtune.config.words import check_sweep, config_names, overrides_of, split_flags
 from idiomtune.data.idiolink import Document
 from idiomtune.plugins.models import CONF
 from idiomtune.training.resume import find_run, saved_config
@@ -132,6 +132,8 @@ def check_program(program: str, arguments: list[str]) -> None:
         return
     flags, words = split_flags([word for word in arguments if word not in ("--help", "--cfg", "job")])
     name, subject = PROGRAMS[program].config, PROGRAMS[program].subject
+    if "-m" in flags:
+        check_sweep(words)
     # Launchers are packages of their own.
     words = [word for word in words if not word.startswith(("hydra/launcher=", "hydra.launcher."))]
     overrides = overrides_of(words, name, subject, flags.get("--config-dir"), several="-m" in flags)
@@ -179,6 +181,7 @@ def test_commands_are_understood() -> None:
 def test_a_wrong_command_would_be_noticed() -> None:
     for line in (
         "accelerate launch -m train +experiment=idiolink_ft trainer.batchsize=3",
+        "idiomtune train -m +experiment=idiolink_ft run_dir=<folder> seed=1,2",
         "idiomtune train resume=<run> trainer.learning_rate=1",
         "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruners=best",
         "idiomtune push checkpoint=<run> repo_id=idioms",

@@ -116,6 +116,7 @@ class Options(BenchmarkOptions):
 """
 MODULES = {f"{name}.py": LEAVES for name in ("one", "two")} | {"exits.py": "raise SystemExit(0)"}
 ONE = "+benchmark.one={name:one}"
+RUNS_CODE = {"mine.yaml": "model: {trust_remote_code: true}\n"}
 STUDY = {"s/study.db": "", "s/0/run.json": FINISHED}
 SWEEP = {"s/0/run.json": FINISHED, "s/1/run.json": FINISHED, "s/0/.hydra/overrides.yaml": "- seed=7\n"}
 # Program, options, files that are there, exit status, parts of the message. More that end in these ways are
@@ -131,6 +132,7 @@ WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
     ("train", f"-m {OWN} seed=1,2 hydra.sweep.dir=s", SWEEP, 2, "job 0|s/0|resume="),
     ("train", f"{SEARCH} hydra.sweep.dir=s", STUDY, 2, "s/study.db|hydra.sweep.dir="),
     ("idiomtune check", "+experiment=own data.train='x\x1b[31m'", {}, 2, "x\\x1b[31m"),
+    ("train", "-m +experiment=mine.yaml seed=1,2 hydra.sweep.dir=s", RUNS_CODE, 2, "trust_remote_code=true"),
     ("idiomtune check", f"{OWN} extensions=[exits]", MODULES, 2, "extensions: exits|SystemExit"),
     ("idiomtune check", f"{OWN} extensions=[one] {ONE}", MODULES, 1, "SystemExit"),
     (
@@ -226,6 +228,18 @@ def test_a_failed_job_does_not_end_the_sweep_but_of_several_processes(
         done = sweep(folder, tiny_path, "device=cuda,cpu", **environment)
         assert_explained(done, said)
         assert (folder / "1" / "best" / "model.safetensors").is_file() == (not environment)
+
+
+@pytest.mark.slow
+def test_a_module_that_exits_ends_no_sweep(tmp_path: Path, tiny_path: Path) -> None:
+    """With its own status 0: each job has failed."""
+    for name, content in {"train.csv": PAIRS, **MODULES}.items():
+        write(tmp_path / name, content)
+    options = f"-m {OWN} extensions=[one] {ONE} seed=1,2 hydra.sweep.dir=s model=pretrained"
+    done = run("train", *options.split(), f"model.path={tiny_path}", cwd=tmp_path, environment=HERE)
+    assert (done.returncode, "SystemExit" in done.stderr) == (1, True), done.stderr
+    ended = [json.loads((tmp_path / "s" / job / "run.json").read_text())["status"] for job in "01"]
+    assert ended == ["failed", "failed"]
 
 
 @pytest.mark.slow

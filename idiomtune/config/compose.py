@@ -23,6 +23,7 @@ from idiomtune.config.validation import nearest, options_called
 from idiomtune.config.words import config_names, literal, quote_value
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_text, describe_type, user_path
+from idiomtune.io.records import refuse_recorded_code
 from idiomtune.io.secrets import hide_secrets, refuse_values
 from idiomtune.io.tables import is_table, read_rows
 from idiomtune.plugins.models import CONF
@@ -31,6 +32,7 @@ from idiomtune.plugins.options import as_list
 log = logging.getLogger(__name__)
 
 _MOST_BITS = 1024  # of a number
+_CODE = "model.trust_remote_code"
 Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
 
 
@@ -285,7 +287,11 @@ def fill(config: DictConfig, values: Mapping[str, Any] | None = None) -> Compose
         raise UserError(
             "is on record with the run, so it is not supported: set it in the shell", option=option
         )
-    return Composed(options, [*overrides.task, *given_options(values or {})], config, hydra_options)
+    typed = [*overrides.task, *given_options(values or {})]
+    names = {override.lstrip("+").partition("=")[0] for override in typed}
+    if isinstance(model := options.get("model"), dict):
+        refuse_recorded_code(model, "the configuration", repeats=_CODE in names, option=f"{_CODE}=true")
+    return Composed(options, typed, config, hydra_options)
 
 
 def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
