@@ -155,8 +155,9 @@ def sentence_transformers(recipe: Recipe, clock: Clock, folder: Path) -> None:
     else is the library's default.
     """
     settings: Any = check(TrainSettings, compose_config("train", *recipe.overrides()))
-    split = idiolink_split(settings, idiolink_folder(settings), settings.objective.split, training=True)
-    suite = Suite(build_benchmarks(settings)[0])
+    inputs = settings.inputs
+    split = idiolink_split(inputs, idiolink_folder(inputs), settings.objective.split, training=True)
+    suite = Suite(build_benchmarks(settings.benchmark, inputs)[0])
     model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
 
     class Scored(TrainerCallback):  # type: ignore[misc]

@@ -54,7 +54,9 @@ def run(workload: Workload) -> Measured:
     encoder = build_encoder(settings.model, placement)
     if not workload.is_training:
         start = Time.now()
-        scores = dict(Suite(build_benchmarks(settings, ["idiolink"])[0]).run(encoder).scores)
+        scores = dict(
+            Suite(build_benchmarks(settings.benchmark, settings.inputs, ["idiolink"])[0]).run(encoder).scores
+        )
         return Measured([Time.now() - start], scores=scores)
     if not workload.dropout:
         without_dropout(encoder.model)

@@ -102,13 +102,13 @@ def real_data() -> str | None:
 
 def splits(settings: TrainSettings) -> tuple[Split, Split]:
     """What is trained on, and what is scored."""
-    root = idiolink_folder(settings)
+    root = idiolink_folder(settings.inputs)
     return load_split(root, "train"), load_split(root, "val")
 
 
 def released_tuples(workload: Workload) -> list[Texts]:
     """IdioLink's tuples that are trained on, in the file's order."""
-    root = idiolink_folder(workload.settings())
+    root = idiolink_folder(workload.settings().inputs)
     split = load_split(root, "train")
     sentence_of = {r.id: r.sentence for r in (*split.documents, *split.queries)}
     return [

@@ -218,7 +218,7 @@ def settings_of(kind: type[ConfigSection], options: dict[str, Any]) -> Any:
 
     forget_user_data()
     if isinstance(settings, TrainSettings):
-        settings.objective.check_files(settings)
+        settings.objective.check_files(settings.data)
     return settings
 
 

@@ -15,6 +15,7 @@ from idiomtune.objectives import Batch, Mean, Objective, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
 from idiomtune.plugins.benchmark import BenchmarkOptions, OptionsWithSplit
 from idiomtune.plugins.dataset import DatasetType
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.objective import ObjectiveOptions, ObjectiveType
 from idiomtune.plugins.options import ConfigSection, Count, Factor, Names, Ratio, Temperature, Text, Weight
 from idiomtune.plugins.registry import benchmark, objective
@@ -47,6 +48,7 @@ __all__ = [
     "Ratio",
     "Result",
     "RetrievalOptions",
+    "RunInputs",
     "Score",
     "TableRow",
     "Temperature",

@@ -9,7 +9,9 @@ import torch
 import yaml
 from torch import Tensor
 
+from idiomtune.benchmarks import Benchmark, build_benchmarks
 from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from idiomtune.config import Common
 from idiomtune.data.idiolink import Split
 from idiomtune.plugins.registry import benchmark_types
 from idiomtune.requests import EmbeddingRequest
@@ -21,6 +23,13 @@ def section(name: str, **changes: Any) -> Any:
     content = yaml.safe_load((ROOT / "conf" / "benchmark" / f"{name}.yaml").read_text(encoding="utf-8"))
     values = content["benchmark"][name] if "benchmark" in content else content
     return benchmark_types()[name].options.model_validate(values | changes)
+
+
+def benchmarks_of(
+    settings: Common, names: Sequence[str] | None = None
+) -> tuple[list[Benchmark], dict[str, str]]:
+    """The benchmarks that a program's settings choose, and why others are not scored."""
+    return build_benchmarks(settings.benchmark, settings.inputs, names)
 
 
 def idiolink(splits: Sequence[Split], *query_modes: str, **options: Any) -> IdioLinkBenchmark:

@@ -20,7 +20,7 @@ from torch.nn import functional
 from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.batching import shuffled_steps, split_micro_steps
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.testing import check_benchmark, check_objective
@@ -76,12 +76,8 @@ def test_the_example(paraphrases: Any) -> None:
 # ------------------------------------------------------------------ planted faults
 
 
-class Sound:
+class Sound(Objective):
     """Sentence i and what it means, among the meanings of the batch."""
-
-    plain_requests: Sequence[EmbeddingRequest] = ()
-    idiom_sentences: Sequence[tuple[str, str]] = ()
-    files: Sequence[Path] = ()
 
     def __init__(self, seed: int) -> None:
         self.seed, self.head = seed, nn.Module()

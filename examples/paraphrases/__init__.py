@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from idiomtune.extend import (
     BaseObjective,
@@ -27,6 +27,7 @@ from idiomtune.extend import (
     ObjectiveType,
     OptionsWithSplit,
     Result,
+    RunInputs,
     Score,
     TableRow,
     Temperature,
@@ -52,9 +53,9 @@ class Row(TableRow):
         return [EmbeddingRequest(text) for text in (self.sentence, self.meaning, self.literal)]
 
 
-def read_rows(settings: Any, split: str) -> tuple[Path, list[Row]]:
+def read_rows(inputs: RunInputs, split: str) -> tuple[Path, list[Row]]:
     """A split's file and its rows; `read_table` reports what is wrong in it by file, row and field."""
-    folder = folder_of(settings, NAME)
+    folder = folder_of(inputs, NAME)
     if folder is None or not (path := folder / f"{split}.csv").is_file():
         raise DataMissingError(f"no paraphrases: set data.{NAME}=<folder with {split}.csv>")
     return path, [row for _, row in read_table(path, Row)]
@@ -92,8 +93,8 @@ class ParaphraseBenchmark:
 
 @benchmark(NAME, title="Paraphrases", metrics=[Metric("accuracy", is_drawn=True)])
 class BenchmarkOptions(OptionsWithSplit):
-    def build(self, settings: Any) -> ParaphraseBenchmark:
-        return ParaphraseBenchmark({split: read_rows(settings, split) for split in settings.splits(NAME)})
+    def build(self, inputs: RunInputs) -> ParaphraseBenchmark:
+        return ParaphraseBenchmark({split: read_rows(inputs, split) for split in inputs.splits(NAME)})
 
 
 class Options(ObjectiveOptions):
@@ -104,13 +105,13 @@ class Options(ObjectiveOptions):
 class ParaphraseObjective(BaseObjective):
     """L = mean of log(1 + e^{(cos(sentence, literal) - cos(sentence, meaning)) / temperature})."""
 
-    def __init__(self, settings: Any, options: Options) -> None:
-        path, self._rows = read_rows(settings, "train")
+    def __init__(self, inputs: RunInputs, options: Options) -> None:
+        path, self._rows = read_rows(inputs, "train")
         self._temperature = options.temperature
         super().__init__(
             len(self._rows),
-            batch_size=settings.trainer.batch_size,
-            seed=settings.seed,
+            batch_size=inputs.batch_size,
+            seed=inputs.seed,
             files=[path],
             plain_requests=[request for row in self._rows for request in row.requests[1:]],
             idiom_sentences=[(row.expression, row.sentence) for row in self._rows],

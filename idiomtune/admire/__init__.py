@@ -6,12 +6,13 @@ They come in as a user's own objective would, and nothing else imports this pack
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.data.names import ADMIRE_CV_SPLIT, AStitchFile, ExpertsMode, unseen_astitch
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.objective import ObjectiveOptions, ObjectiveType
 from idiomtune.plugins.options import (
     ConfigSection,
@@ -118,9 +119,9 @@ class AdmireOptions(ObjectiveOptions):
         admire = splits("admire")
         return experts_scores([*admire, *unseen_astitch(self.astitch)], self.mode) if admire else []
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        super().check_with(settings, section)
-        epochs, longest = self.sense_encoder.epochs, settings.trainer.max_epochs
+    def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
+        super().check_with(inputs, section)
+        epochs, longest = self.sense_encoder.epochs, inputs.max_epochs
         if self.as_published and self.sense_encoder.stage == "first" and epochs > longest:
             raise ValueError(
                 f"{section}.sense_encoder.epochs={epochs} is more than trainer.max_epochs={longest}: no step "

@@ -14,7 +14,6 @@ from torch.nn import functional
 import idiomloss
 from idiomtune.admire import AdmireOptions
 from idiomtune.admire.scorer import Scorer, new_scorer, route, usage_of
-from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
 from idiomtune.data.astitch import read_senses, read_usages
@@ -27,6 +26,7 @@ from idiomtune.glossaries.build import empty_encoder
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
 from idiomtune.objectives.batching import shuffled_steps, split_micro_steps
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.requests import EmbeddingRequest, LabelledUse
 
 
@@ -53,19 +53,16 @@ class AdmireObjective(BaseObjective):
     """
 
     head: Scorer
-    repeats_anchors = False
 
-    def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
+    def __init__(self, inputs: RunInputs, options: AdmireOptions) -> None:
         self._options, is_fold = options, options.fold_split is not None
-        items = admire_split(
-            settings, options.split, training=True, check_images=options.clip.path is not None
-        )
+        items = admire_split(inputs, options.split, training=True, check_images=options.clip.path is not None)
         without = [item.id for item in items.items if item.sense is None or item.gold_ranks is None]
         if without or not items.items:
             raise UserError(f"AdMIRe: items without sense or gold order: {', '.join(without) or 'all'}")
-        files = data_files(settings, astitch.FILES)
+        files = data_files(inputs, astitch.FILES)
         corpus = read_usages(files, options.astitch, keep_repeated=self.repeats_anchors)
-        scored = admire_split(settings, options.split).items if is_fold else ()
+        scored = admire_split(inputs, options.split).items if is_fold else ()
         held_out = {plain_expression(item.compound) for item in scored}
         self._items = list(items.items)
         self._usages = [usage for usage in corpus.usages if plain_expression(usage.phrase) not in held_out]
@@ -77,9 +74,9 @@ class AdmireObjective(BaseObjective):
             if compound not in held_out and meanings.non_literal
         }
 
-        width = empty_encoder(settings.model).dimension
-        torch.manual_seed(settings.seed)  # of the scorer's first weights
-        scorer = new_scorer(options, width, choose_device(settings.device, settings.precision).device)
+        width = empty_encoder(inputs.model).dimension
+        torch.manual_seed(inputs.seed)  # of the scorer's first weights
+        scorer = new_scorer(options, width, choose_device(inputs.device, inputs.precision).device)
         read = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
         self.special_tokens = {name: getattr(options, name) for name in options.special_tokens}
         loss = options.loss
@@ -95,8 +92,8 @@ class AdmireObjective(BaseObjective):
         self._sentences = [*self._usages, *of_items]
         super().__init__(
             len(self._items),
-            batch_size=settings.trainer.batch_size,
-            seed=settings.seed,
+            batch_size=inputs.batch_size,
+            seed=inputs.seed,
             files=read,
             plain_requests=[EmbeddingRequest(caption) for caption in captions],
             idiom_sentences=[(usage.phrase, usage.sentence) for usage in (*of_items, *self._usages)],
@@ -112,7 +109,7 @@ class AdmireObjective(BaseObjective):
         ]
         if is_fold:
             self._notes.append(
-                f"held out: {len(held_out)} compounds of fold {settings.data.fold} of {settings.data.folds}, "
+                f"held out: {len(held_out)} compounds of fold {inputs.data.fold} of {inputs.data.folds}, "
                 f"and {len(corpus.usages) - len(self._usages)} sentences of AStitch with them"
             )
 
@@ -199,8 +196,8 @@ class PublishedObjective(AdmireObjective):
 
     repeats_anchors = True
 
-    def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:
-        super().__init__(settings, options)
+    def __init__(self, inputs: RunInputs, options: AdmireOptions) -> None:
+        super().__init__(inputs, options)
         if self.head.literal is None:  # without parameters it learns nothing from its items
             self._items = [item for item in self._items if item.sense == "idiomatic"]
             if not self._items:
@@ -274,9 +271,9 @@ class PublishedObjective(AdmireObjective):
         return ObjectiveLoss(total, means=means, part="sense")
 
 
-def build(settings: TrainSettings, options: AdmireOptions) -> AdmireObjective:
+def build(inputs: RunInputs, options: AdmireOptions) -> AdmireObjective:
     """The objective of these options: ours, or AIMA's as printed."""
-    return (PublishedObjective if options.as_published else AdmireObjective)(settings, options)
+    return (PublishedObjective if options.as_published else AdmireObjective)(inputs, options)
 
 
 def _gold_ranks(items: Sequence[Item], device: torch.device) -> Tensor:

@@ -21,7 +21,6 @@ from idiomtune.admire import FILES, AdmireOptions
 from idiomtune.admire.pretrained import ClipTowers, SenseEncoder, summarise
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.admire import GOLD_SENSE, MAJORITY, AdmireBenchmark, add_order
-from idiomtune.config import Common
 from idiomtune.data import astitch
 from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
 from idiomtune.data.astitch import UsageCorpus, read_usages
@@ -33,6 +32,7 @@ from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.requests import EmbeddingRequest, LabelledUse
 
 log = logging.getLogger(__name__)
@@ -289,14 +289,14 @@ class Scorer(nn.Module):
         self._summaries |= read_json(path)
         return [path]
 
-    def benchmark(self, settings: Common) -> ExpertsBenchmark:
+    def benchmark(self, inputs: RunInputs) -> ExpertsBenchmark:
         """On the scored splits of AdMIRe, and the splits of AStitch that share no trained compound."""
-        names = [name for name in get_args(AdmireSplit) if name in settings.splits("admire")]
-        splits = [admire_split(settings, name, check_images=bool(self.towers)) for name in names]
+        names = [name for name in get_args(AdmireSplit) if name in inputs.splits("admire")]
+        splits = [admire_split(inputs, name, check_images=bool(self.towers)) for name in names]
         files: dict[AStitchSplit, AStitchFile] = {"astitch_dev": "dev", "astitch_test": "test"}
         unseen, usages = unseen_astitch(self.options.astitch), {}
         try:
-            folder = data_files(settings, astitch.FILES)
+            folder = data_files(inputs, astitch.FILES)
             usages = {split: read_usages(folder, [files[split]]) for split in unseen}
         except DataMissingError as error:
             log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.plugins.benchmark import QueryResult
+from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.registry import benchmark_type
 from idiomtune.plugins.score import Score
 from idiomtune.requests import EmbeddingRequest
@@ -146,12 +147,12 @@ def texts_of(benchmarks: Sequence[Benchmark]) -> dict[str, Iterator[str]]:
 
 
 def build_benchmarks(
-    settings: Any, names: Sequence[str] | None = None
+    chosen: Mapping[str, BenchmarkOptions], inputs: RunInputs, names: Sequence[str] | None = None
 ) -> tuple[list[Benchmark], dict[str, str]]:
     """The benchmarks, their data read and checked.
 
     Args:
-        settings: :class:`idiomtune.config.Common`.
+        chosen: name → options.
         names: those to build, whose data must be there; by default all.
 
     Returns:
@@ -162,9 +163,9 @@ def build_benchmarks(
     """
     benchmarks: list[Benchmark] = []
     missing: dict[str, str] = {}
-    for name in settings.benchmark if names is None else names:
+    for name in chosen if names is None else names:
         try:
-            benchmarks.append(settings.benchmark[name].build(settings))
+            benchmarks.append(chosen[name].build(inputs))
         except DataMissingError as error:
             if names is not None:
                 raise

@@ -14,6 +14,7 @@ from idiomtune.data.admire import Item, ItemSplit
 from idiomtune.data.locations import admire_split
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult, results_of
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import as_list
 from idiomtune.plugins.registry import benchmark
 from idiomtune.plugins.score import Metric, Score
@@ -103,9 +104,9 @@ class AdmireBenchmarkOptions(BenchmarkOptions):
     def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         return admire_scores(splits, self.modes)
 
-    def build(self, settings: Any) -> AdmireBenchmark:
-        wanted = settings.splits("admire")
-        splits = [admire_split(settings, name) for name in get_args(AdmireSplit) if name in wanted]
+    def build(self, inputs: RunInputs) -> AdmireBenchmark:
+        wanted = inputs.splits("admire")
+        splits = [admire_split(inputs, name) for name in get_args(AdmireSplit) if name in wanted]
         return AdmireBenchmark(splits, self.modes)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from idiomtune.benchmarks.user import PAIRS, RETRIEVAL
 from idiomtune.errors import DataMissingError
 from idiomtune.plugins.benchmark import OptionsWithSplit
+from idiomtune.plugins.inputs import RunInputs
 
 if TYPE_CHECKING:
     from idiomtune.benchmarks.user.pairs import UserPairBenchmark
@@ -26,10 +27,10 @@ class _Kind(OptionsWithSplit):
     def score_modes(self) -> list[str]:
         return ["", "span"]
 
-    def _folder(self, settings: Any) -> Path:
+    def _folder(self, inputs: RunInputs) -> Path:
         from idiomtune.data.locations import folder_of
 
-        if (folder := folder_of(settings, self.name)) is None:
+        if (folder := folder_of(inputs, self.name)) is None:
             raise DataMissingError(f"its data is nowhere: data.{self.name}=<folder>")
         return folder
 
@@ -42,13 +43,13 @@ class PairsOptions(_Kind):
 
     facts: ClassVar[dict[str, Any]] = PAIRS
 
-    def build(self, settings: Any) -> UserPairBenchmark:
+    def build(self, inputs: RunInputs) -> UserPairBenchmark:
         """The benchmark, on the scored splits."""
         from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
         from idiomtune.io.tables import is_table
 
-        folder, files = self._folder(settings), dict[str, Path]()
-        for split in settings.splits(self.name):
+        folder, files = self._folder(inputs), dict[str, Path]()
+        for split in inputs.splits(self.name):
             tables = filter(is_table, sorted(folder.glob(f"{split}.*")))
             if (table := next(tables, None)) is None:
                 raise DataMissingError(f"there is no {split}.csv in data.{self.name}={folder}")
@@ -65,11 +66,11 @@ class RetrievalOptions(_Kind):
 
     facts: ClassVar[dict[str, Any]] = RETRIEVAL
 
-    def build(self, settings: Any) -> UserRetrievalBenchmark:
+    def build(self, inputs: RunInputs) -> UserRetrievalBenchmark:
         """The benchmark, on the scored splits."""
         from idiomtune.benchmarks.user.collections import read_collection
         from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 
-        folder = self._folder(settings)
-        collections = [read_collection(split, folder / split) for split in settings.splits(self.name)]
+        folder = self._folder(inputs)
+        collections = [read_collection(split, folder / split) for split in inputs.splits(self.name)]
         return UserRetrievalBenchmark(collections, name=self.name)

@@ -15,6 +15,7 @@ from idiomtune.data.locations import data_files
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
 from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import as_list
 from idiomtune.plugins.registry import benchmark
 from idiomtune.plugins.score import Metric, Score
@@ -73,8 +74,8 @@ class SemEvalBenchmarkOptions(BenchmarkOptions):
     def score_modes(self) -> list[str]:
         return _MODES
 
-    def build(self, settings: Any) -> SemEvalBenchmark:
-        files, wanted = data_files(settings, FILES), settings.splits("semeval2022")
+    def build(self, inputs: RunInputs) -> SemEvalBenchmark:
+        files, wanted = data_files(inputs, FILES), inputs.splits("semeval2022")
         splits = [read_pairs(files, name) for name in get_args(SemEvalSplit) if name in wanted]
         return SemEvalBenchmark(splits, self)
 

@@ -3,7 +3,7 @@
 Defaults and the meaning of options are in `conf/` and nowhere else; here is what is allowed.
 """
 
-from idiomtune.config.sections import EvalSettings, ForgettingSettings, ModelSettings, TrainerSettings
+from idiomtune.config.sections import EvalSettings, ForgettingSettings, TrainerSettings
 from idiomtune.config.settings import (
     Common,
     EvaluateSettings,
@@ -22,6 +22,7 @@ from idiomtune.config.settings import (
     WriteSettings,
 )
 from idiomtune.config.validation import check
+from idiomtune.plugins.models import ModelSettings
 
 __all__ = [
     "Common",

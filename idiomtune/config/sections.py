@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticKnownError
 
-from idiomtune.expressions import expression_words
-from idiomtune.io.files import is_folder
 from idiomtune.plugins.benchmark import BenchmarkOptions
-from idiomtune.plugins.dataset import UserData
-from idiomtune.plugins.models import model_names, model_values, near_model_names, needs_its_code
+from idiomtune.plugins.dataset import DataSettings
 from idiomtune.plugins.options import (
     ConfigSection,
     Count,
@@ -32,7 +20,6 @@ from idiomtune.plugins.options import (
     Names,
     NoEffect,
     Ratio,
-    Text,
     Weight,
     as_list,
 )
@@ -83,131 +70,21 @@ BenchmarkNames = Annotated[
 ]
 
 
-# The section `data`: where the data lies, and which of it there is.
+def _check_folders(data: DataSettings) -> DataSettings:
+    """Refuse folders of data sets that nobody declares, and that `data=sample` replaces."""
+    options = {dataset.setting.partition(".")[2] for dataset in dataset_types().values()}
+    for name, value in (data.model_extra or {}).items():
+        if name not in options:
+            raise ValueError(f"there is no option data.{name}; data sets: {', '.join(sorted(options))}")
+        if value is not None and not (isinstance(value, str) and value.strip()):
+            raise ValueError(f"data.{name}: must not be empty, but a folder or file, got {value!r}")
+    for dataset in dataset_types().values():
+        if data.sample and dataset.in_sample and data.data_path(dataset) is not None:
+            raise ValueError(f"data=sample and {dataset.setting} exclude each other: give one of them")
+    return data
 
 
-class DataSettings(UserData):
-    """Options that are not declared here name where a data set lies, see :meth:`data_path`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    sample: bool
-    also: Annotated[list[Text], BeforeValidator(as_list)]
-    glossary: Annotated[list[Text], BeforeValidator(as_list)]
-    fold: CountFromZero | None
-    folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
-
-    def problems(self) -> Iterator[str]:
-        options = {dataset.setting.partition(".")[2] for dataset in dataset_types().values()}
-        for name, value in (self.model_extra or {}).items():
-            if name not in options:
-                yield f"there is no option data.{name}; data sets: {', '.join(sorted(options))}"
-            if value is not None and not (isinstance(value, str) and value.strip()):
-                yield f"data.{name}: must not be empty, but a folder or file, got {value!r}"
-        for dataset in dataset_types().values():
-            if self.sample and dataset.in_sample and self.data_path(dataset.name) is not None:
-                yield f"data=sample and {dataset.setting} exclude each other: give one of them"
-
-    @property
-    def user_data(self) -> UserData:
-        """The user's data, without the folders of data sets."""
-        return UserData(**{name: getattr(self, name) for name in UserData.model_fields})
-
-    def data_path(self, dataset: str) -> str | None:
-        """The folder or file that the user gave for a data set, or None."""
-        option = dataset_types()[dataset].setting.partition(".")[2]
-        path: str | None = (self.model_extra or {}).get(option)
-        return path
-
-
-# The section `model`.
-
-
-def _is_a_template(prompt: str) -> str:
-    if prompt.count("{query}") != 1 or prompt.count("{instruction}") > 1:
-        raise ValueError(
-            f"must hold {{query}} exactly once, and {{instruction}} at most once, got {prompt!r}"
-        )
-    return prompt
-
-
-InstructionPrompt = Annotated[str, AfterValidator(_is_a_template)]
-
-
-class ModelFacts(ConfigSection):
-    """Facts about a model in `conf/model/`; docs/models.md has more.
-
-    Attributes:
-        licence: from its page; None if it states none.
-        remote_code: whether Python code that comes with the checkpoint is `needed` to load it properly, or
-            `offered` as an alternative to the library's class.
-    """
-
-    licence: Text | None = None
-    remote_code: Literal["needed", "offered"] | None = None
-
-
-class ModelSettings(ConfigSection):
-    path: Text
-    revision: Text | None
-    pooling: Text | None
-    include_prompt: bool | None
-    bidirectional: bool | None
-    span_from: Literal["last_hidden_state"] | None
-    max_length: Count | None
-    query_prompt: str | None
-    document_prompt: str | None
-    instruction_prompt: InstructionPrompt | None
-    trust_remote_code: bool
-    tokens_per_forward: Count | None
-    idiom_tokens: str | list[str] | None
-    idiom_tokens_start: Literal["pieces", "random"]
-    replace_expressions: bool | None
-    glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
-    glossary_form: Literal["append", "replace"] | None
-    glossary_gate: bool | None
-    glossary_dropout: Ratio
-    about: ModelFacts | None
-
-    @field_validator("path")
-    @classmethod
-    def _is_no_name(cls, value: str) -> str:
-        if value in model_names() and not is_folder(Path(value)):
-            raise ValueError(f"{value} is the name of a model, not a folder or Hub id: give model={value}")
-        return value
-
-    def problems(self) -> Iterator[str]:
-        if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
-            yield f"{needs_its_code(self.path)} model.trust_remote_code=true runs it"
-
-    @field_validator("idiom_tokens", mode="before")
-    @classmethod
-    def _expressions(cls, value: Any) -> Any:
-        if value is None or (isinstance(value, str) and value.strip()):
-            return value
-        if not isinstance(value, list) or not value:
-            raise ValueError(f"must be train, a list of expressions, or a text file of them, got {value!r}")
-        for expression in map(str, value):
-            expression_words(expression)
-        return value
-
-
-def model_settings_of(name: str, **options: Any) -> ModelSettings:
-    """The settings of a model: a name in `conf/model/`, a folder or a Hub id.
-
-    Args:
-        options: in place of those that it has there.
-
-    Raises:
-        ValueError: if there is none of that name, or it needs an option.
-    """
-    if name in model_names():
-        return ModelSettings.model_validate(model_values(name) | options)
-    if "/" not in name and not is_folder(Path(name)):
-        hint = near_model_names(name) or f"the names of models are {', '.join(model_names())}"
-        raise ValueError(f"{name} is not a folder, Hub id or name of a model: {hint}")
-    return ModelSettings.model_validate(model_values("pretrained") | {"path": name} | options)
-
+CheckedData = Annotated[DataSettings, AfterValidator(_check_folders)]
 
 # The sections `trainer`, `forgetting` and `eval`.
 

@@ -18,17 +18,18 @@ from pydantic import (
 
 from idiomtune.config.sections import (
     BenchmarkNames,
+    CheckedData,
     ChosenBenchmarks,
-    DataSettings,
     EvalSettings,
     ForgettingSettings,
-    ModelSettings,
     TrackingSettings,
     TrainerSettings,
-    model_settings_of,
 )
 from idiomtune.config.validation import no_such_score
 from idiomtune.io.files import user_path
+from idiomtune.plugins.dataset import OWN_VAL
+from idiomtune.plugins.inputs import RunInputs
+from idiomtune.plugins.models import ModelSettings, model_settings_of
 from idiomtune.plugins.options import (
     ConfigSection,
     Count,
@@ -130,7 +131,7 @@ class PushSettings(_Target):
 class Common(ConfigSection):
     extensions: Annotated[list[Text], BeforeValidator(as_list), NoEffect]
     model: ModelSettings
-    data: DataSettings
+    data: CheckedData
     benchmark: ChosenBenchmarks
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], NoEffect]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
@@ -192,6 +193,13 @@ class Common(ConfigSection):
         return []
 
     @property
+    def inputs(self) -> RunInputs:
+        """What benchmarks, and in training the objective, are built from."""
+        scored = {name: self.splits(name) for name in self.benchmark}
+        own_data = {"": self.data.user_data} if OWN_VAL in self.benchmark else {}
+        return RunInputs(self.data, self.model, self.device, self.precision, scored, own_data)
+
+    @property
     def record(self) -> dict[str, Any]:
         """The settings as plain containers, for records."""
         return self.model_dump(mode="json", serialize_as_any=True)
@@ -245,6 +253,19 @@ class TrainSettings(Common):
         return self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
 
     @property
+    def inputs(self) -> RunInputs:
+        inputs = super().inputs
+        return replace(
+            inputs,
+            own_data=self.objective.own_data(self.data) or inputs.own_data,
+            seed=self.seed,
+            batch_size=self.trainer.batch_size,
+            accumulation=self.trainer.accumulation,
+            max_epochs=self.trainer.max_epochs,
+            is_resumed=self.resume is not None,
+        )
+
+    @property
     def truncated_dimensions(self) -> list[int]:
         dimensions = self.trainer.matryoshka if self.eval.dimensions is None else self.eval.dimensions
         return dimensions or []
@@ -296,7 +317,7 @@ class TrainSettings(Common):
                 "data.negatives.number: hard negatives are mined for your own pairs, but the objective is "
                 f"{self.objective.name}: add +experiment=own, or leave it out"
             )
-        self.objective.check_with(self)
+        self.objective.check_with(self.inputs)
         names = self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
         self.check_named("eval.benchmarks", names)
         scores = self.possible_scores(names)

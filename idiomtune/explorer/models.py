@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from idiomtune.config import ExploreSettings, ModelSettings, check
-from idiomtune.config.sections import model_settings_of
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.usages import labelled_usages
@@ -35,6 +34,7 @@ from idiomtune.io.files import is_file, is_folder, user_path
 from idiomtune.io.records import LEARNED, check_recorded_files, refuse_recorded_code
 from idiomtune.io.run_files import read_config, run_and_model
 from idiomtune.io.tables import shown_path
+from idiomtune.plugins.models import model_settings_of
 from idiomtune.plugins.options import as_list
 
 log = logging.getLogger(__name__)

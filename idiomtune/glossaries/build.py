@@ -24,6 +24,7 @@ from idiomtune.glossaries.choose import choose_meanings
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.glossaries.usage_gate import LoadUsages
 from idiomtune.io.files import is_folder, list_names, user_path
+from idiomtune.objectives import Objective
 from idiomtune.requests import EmbeddingRequest
 
 log = logging.getLogger(__name__)
@@ -151,12 +152,14 @@ def _check_spans(encoder: GlossaryEncoder, requests: Iterable[EmbeddingRequest])
 # ---------------------------------------------------------------- idiom tokens
 
 
-def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list[str], list[Path]]:
+def idiom_expressions(
+    model: ModelSettings, objective: Objective | None = None
+) -> tuple[list[str], list[Path]]:
     """The expressions for idiom tokens, and the file with them, if any.
 
     Args:
-        objective: an `Objective`, whose sentences name their expressions; an evaluation has none, and its
-            settings refuse `train`.
+        objective: its sentences name their expressions; an evaluation has none, and its settings refuse
+            `train`.
 
     Raises:
         UserError: if the file cannot be read or names none, or the training data names none.
@@ -167,7 +170,7 @@ def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list
     option = f"model.idiom_tokens={value}"
     source, _, part = value.partition("/")
     if source == "train" and objective is not None:
-        parts: Mapping[str, Any] = getattr(objective, "parts", {})
+        parts = objective.parts
         if part and part not in parts:
             choices = f"its parts are {', '.join(parts)}" if parts else "it is not a mixture; give train"
             raise UserError(f"the objective has no part {part}: {choices}", option=option)

@@ -86,7 +86,7 @@ class SuiteEvaluator(BaseEvaluator):
                 f"primary_metric={primary_metric}: these benchmarks give no such score; they give "
                 f"{', '.join(alike[:5])}, …"
             )
-        benchmarks, _ = build_benchmarks(settings, settings.benchmarks)
+        benchmarks, _ = build_benchmarks(settings.benchmark, settings.inputs, settings.benchmarks)
         is_better = possible[primary_metric].better != "lower"
         return cls(
             benchmarks,

@@ -5,12 +5,14 @@ Nothing here knows a loop or a model. What is heavy is imported where it is used
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.requests import EmbeddingRequest
 
 if TYPE_CHECKING:
@@ -112,12 +114,8 @@ class ScoredModule(Protocol):
 
     scored_by: str
 
-    def benchmark(self, settings: Any) -> Any:
-        """The benchmark that scores it, as it is then.
-
-        Args:
-            settings: of the program, a :class:`idiomtune.config.Common`.
-        """
+    def benchmark(self, inputs: RunInputs) -> Any:
+        """The :class:`idiomtune.benchmarks.Benchmark` that scores it, as it is then."""
 
 
 @runtime_checkable
@@ -129,51 +127,65 @@ class WithPretrainedPart(Protocol):
         """The pretrained part, which is trained at the encoder's learning rate."""
 
 
-class Objective(Protocol):
+@dataclass(frozen=True)
+class Part:
+    """One objective of a mixture.
+
+    Attributes:
+        objective: whose steps they are.
+        proportion: weight of its steps among all; those of all parts need not sum to 1.
+        weight: factor of its loss.
+        section: where its options are, for messages.
+    """
+
+    objective: Objective
+    proportion: float
+    weight: float = 1.0
+    section: str = "objective"
+
+
+class Objective(ABC):
     """A training objective.
 
     Everything drawn is a function of the seed and the epoch, so a resumed run draws what an uninterrupted
     one would have drawn.
 
-    It may have more attributes than those below: `usages`, its sentences with an expression, and whether they
-    use it idiomatically, as (sentence, bool); and `special_tokens`, those of the model that it puts into the
-    texts that it embeds (or plain words in their place), by the option that names them, whose last part is
-    their purpose: `mask` or `separator`.
+    Attributes:
+        head: the modules trained in addition to the encoder; an empty module without any. The loop optimises
+            it, checkpoints hold it, and resuming restores it. A submodule that :class:`SavesFiles` is also
+            written to the model's folder; one that is :class:`ScoredModule` brings a benchmark of its own.
+        files: the data files that were read, for the run's record.
+        plain_requests: every request that a batch's `plain_rows` can name.
+        idiom_sentences: each training sentence that should contain an expression, as (expression, sentence).
+        usages: sentences with an expression, and whether they use it idiomatically.
+        special_tokens: those of the model that it puts into texts (or plain words in their place), by the
+            option that names them, whose last part is their purpose: `mask` or `separator`.
+        repeats_anchors: whether an anchor may come several times in an epoch.
+        parts: of a mixture, by name.
     """
 
-    @property
-    def files(self) -> Sequence[Path]:
-        """The data files that were read, for the run's record."""
+    head: nn.Module
+    files: Sequence[Path] = ()
+    plain_requests: Sequence[EmbeddingRequest] = ()
+    idiom_sentences: Sequence[tuple[str, str]] = ()
+    usages: Sequence[tuple[str, bool]] = ()
+    special_tokens: Mapping[str, str] = {}
+    repeats_anchors: bool = False
+    parts: Mapping[str, Part] = {}
 
-    @property
-    def head(self) -> nn.Module:
-        """The modules trained in addition to the encoder; an empty module without any.
-
-        The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
-        :class:`SavesFiles` is also written to the model's folder; one that is :class:`ScoredModule` brings a
-        benchmark of its own.
-        """
-
-    @property
-    def plain_requests(self) -> Sequence[EmbeddingRequest]:
-        """Every request that a batch's `plain_rows` can name."""
-
-    @property
-    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
-        """Each training sentence that should contain an expression, as (expression, sentence)."""
-
+    @abstractmethod
     def describe(self) -> str:
         """One line for the log, the scores and the model card: how many anchors, from what data."""
 
+    @abstractmethod
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers.
+        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
 
-        An anchor comes once an epoch, unless the objective has an attribute `repeats_anchors = True`.
-        """
-
+    @abstractmethod
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """The batch of these anchors in this epoch."""
 
+    @abstractmethod
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss from embeddings (R, D), row i for `batch.requests[i]`."""
 

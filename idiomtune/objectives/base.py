@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from idiomtune.objectives import Objective
 from idiomtune.requests import EmbeddingRequest
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
-    from idiomtune.objectives import Batch, ObjectiveLoss
-
-
-class BaseObjective:
+class BaseObjective(Objective):
     """An objective whose anchors are rows, each once an epoch, in an order of the seed and the epoch.
 
     A class of it has two methods, `batch` and `loss`; what else :class:`idiomtune.objectives.Objective` asks
@@ -27,12 +22,7 @@ class BaseObjective:
         files: that were read, for the run's record.
         plain_requests: every request that a batch's `plain_rows` can name.
         idiom_sentences: each training sentence that should contain an expression, (expression, sentence).
-
-    Attributes:
-        head: what is trained in addition to the encoder: nothing.
     """
-
-    head: nn.Module
 
     def __init__(
         self,
@@ -62,11 +52,3 @@ class BaseObjective:
 
         rng = np.random.default_rng([self.seed, epoch, 0])
         return split_micro_steps(shuffled_steps(range(self.num_anchors), self.batch_size, rng), shards)
-
-    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
-        """The batch of these anchors in this epoch."""
-        raise NotImplementedError
-
-    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The loss from embeddings (R, D), row i for `batch.requests[i]`."""
-        raise NotImplementedError

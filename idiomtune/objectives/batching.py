@@ -87,12 +87,7 @@ def balanced_steps(
     return [steps[i] for i in order]
 
 
-def repeated_anchors(objective: object, steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
-    """Anchors that occur several times in an epoch's steps, unless the objective repeats anchors."""
-    is_meant = getattr(objective, "repeats_anchors", False)
-    return [] if is_meant else repeat(chain.from_iterable(chain.from_iterable(steps)))
-
-
-def repeat(values: Iterable[T]) -> list[T]:
-    """The values that occur several times."""
-    return [value for value, count in Counter(values).items() if count > 1]
+def repeated_anchors(steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
+    """Anchors that occur several times in an epoch's steps."""
+    counts = Counter(chain.from_iterable(chain.from_iterable(steps)))
+    return [anchor for anchor, count in counts.items() if count > 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from idiomtune.errors import UserError
-from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.batching import balanced_steps, shuffled_steps, split_micro_steps
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.objective import ObjectiveOptions
 from idiomtune.plugins.options import ConfigSection, Count, Factor, Temperature, Text, Weight
 from idiomtune.requests import EmbeddingRequest, Role
@@ -68,9 +69,9 @@ class ContrastiveOptions(ObjectiveOptions):
         """Usage → weight of a positive; empty if all weigh the same."""
         return {}
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        super().check_with(settings, section)
-        num, batch_size = self.num_groups, settings.trainer.batch_size
+    def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
+        super().check_with(inputs, section)
+        num, batch_size = self.num_groups, inputs.batch_size
         if num is not None and batch_size % num:
             raise ValueError(
                 f"{section}.{self.groups_option}={num}: as many groups cannot have equally many of "
@@ -106,7 +107,7 @@ class _Targets:
     anchor_weights: Tensor | None
 
 
-class ContrastiveObjective(ABC):
+class ContrastiveObjective(Objective):
     """Anchors against their own candidates and those of others, or against each other.
 
     Anchors and candidates are records, by number. With several query modes the loss is their weighted mean,
@@ -132,10 +133,6 @@ class ContrastiveObjective(ABC):
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
     """
 
-    plain_requests: Sequence[EmbeddingRequest]
-    idiom_sentences: Sequence[tuple[str, str]]
-    usages: Sequence[tuple[str, bool]] = ()
-
     def __init__(
         self,
         options: ContrastiveOptions,
@@ -160,6 +157,7 @@ class ContrastiveObjective(ABC):
         section: InfoNCESection = getattr(options, options.loss_option)
         self.options = options
         self.files = files
+        self.special_tokens = {name: getattr(options, name) for name in options.special_tokens}
         self.batch_size, self.seed = batch_size, seed
         self.head = torch.nn.Module()  # trains nothing in addition to the encoder
         self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
@@ -246,11 +244,6 @@ class ContrastiveObjective(ABC):
     @abstractmethod
     def record_name(self, record: int) -> str:
         """For messages."""
-
-    @property
-    def special_tokens(self) -> Mapping[str, str]:
-        """The mask, if a mode hides spans by it."""
-        return {name: getattr(self.options, name) for name in self.options.special_tokens}
 
     def describe(self) -> str:
         """One line for the log."""

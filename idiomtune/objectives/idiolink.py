@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -26,6 +26,7 @@ from idiomtune.data.idiolink import (
 from idiomtune.data.locations import idiolink_folder, idiolink_split, idiolink_splits
 from idiomtune.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import ConfigSection, Count, CountFromZero, Text, Weight, as_list
 from idiomtune.plugins.registry import objective
 from idiomtune.requests import EmbeddingRequest, Role
@@ -69,9 +70,9 @@ class IdioLinkOptions(ContrastiveOptions):
     def fold_split(self) -> str | None:
         return self.split if self.split == CV_SPLIT else None
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        super().check_with(settings, section)
-        idioms, parts = self.idioms_per_batch, settings.trainer.accumulation
+    def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
+        super().check_with(inputs, section)
+        idioms, parts = self.idioms_per_batch, inputs.accumulation
         if self.candidates == "in_batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
             raise ValueError(
                 f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms "
@@ -99,13 +100,13 @@ class IdioLinkOptions(ContrastiveOptions):
             if self.candidates == "released" and getattr(self, field):
                 yield f"{field}=true needs candidates=sampled: the released ones are fixed"
 
-    def build(self, settings: Any) -> IdioLinkObjective:
+    def build(self, inputs: RunInputs) -> IdioLinkObjective:
         """The objective, its data checked against the splits that are scored."""
-        root = idiolink_folder(settings)
-        split = idiolink_split(settings, root, self.split, training=True)
+        root = idiolink_folder(inputs)
+        split = idiolink_split(inputs, root, self.split, training=True)
         # All splits in the folders, scored now or not: what is trained on must be unseen in all others.
-        check_disjoint(idiolink_splits(settings))
-        for name in settings.splits("idiolink"):
+        check_disjoint(idiolink_splits(inputs))
+        for name in inputs.splits("idiolink"):
             if name != CV_SPLIT and set(query_splits(name)) & set(document_splits(self.split)):
                 log.warning(
                     "objective.split=%s is trained on and its queries are scored (split=%s): these scores "
@@ -113,7 +114,7 @@ class IdioLinkOptions(ContrastiveOptions):
                     self.split,
                     name,
                 )
-        seed, fixed = settings.seed, None
+        seed, fixed = inputs.seed, None
         idiom_records = [r for r in (*split.documents, *split.queries) if r.usage in ("literal", "idiomatic")]
         anchors = [*split.queries, *(split.documents if self.documents_as_queries else ())]
         if self.candidates == "released":
@@ -138,7 +139,7 @@ class IdioLinkOptions(ContrastiveOptions):
             split,
             anchors if self.candidates == "in_batch" else tuples,
             idiom_records,
-            batch_size=settings.trainer.batch_size,
+            batch_size=inputs.batch_size,
             seed=seed,
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from idiomtune.errors import UserError
-from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss, Part
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.plugins.dataset import OWN_VAL, UserData
+from idiomtune.plugins.dataset import OWN_VAL, DataSettings, UserData
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.objective import ObjectiveOptions
 from idiomtune.plugins.options import ConfigSection, Count, Factor, Text
 from idiomtune.plugins.registry import ObjectiveSettings, build_objective, objective, objective_types
@@ -73,15 +74,14 @@ class PartSettings(EachPart):
                 "its own data: leave them out"
             )
 
-    def seen_by(self, settings: Any) -> Any:
-        """The run's :class:`idiomtune.config.TrainSettings` with this part's data and batch size."""
-        trainer = settings.trainer
-        return settings.model_copy(
-            update={
-                "data": settings.data.model_copy(update=dict(self.data)),
-                "trainer": trainer.model_copy(update={"batch_size": self.batch_size or trainer.batch_size}),
-            }
-        )
+    def data_in(self, data: DataSettings) -> DataSettings:
+        """The run's section `data`, with this part's own data."""
+        return data.model_copy(update=dict(self.data))
+
+    def inputs_in(self, inputs: RunInputs) -> RunInputs:
+        """The run's inputs, with this part's data and batch size."""
+        batch_size = self.batch_size or inputs.batch_size
+        return replace(inputs, data=self.data_in(inputs.data), batch_size=batch_size)
 
 
 @objective("mixture", datasets=_datasets)
@@ -112,13 +112,16 @@ class MixtureOptions(ObjectiveOptions):
     def possible_scores(self, splits: Callable[[str], Sequence[str]]) -> list[Score]:
         return [score for part in self.parts.values() for score in part.options.possible_scores(splits)]
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        if settings.data.train or settings.data.val:
+    def own_data(self, data: DataSettings) -> Mapping[str, UserData]:  # noqa: ARG002  each part has its own
+        return {name: part.data for name, part in self.parts.items() if part.is_own}
+
+    def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
+        if inputs.data.train or inputs.data.val:
             raise ValueError(
                 "data.train and data.val are for a single objective: in a mixture, each part gives its own, "
                 f"{section}.parts.<name>.data.train="
             )
-        accumulation = settings.trainer.accumulation
+        accumulation = inputs.accumulation
         for name, part in self.parts.items():
             part_section = f"{section}.parts.{name}"
             if part.batch_size is not None and part.batch_size % accumulation:
@@ -127,19 +130,19 @@ class MixtureOptions(ObjectiveOptions):
                     f"trainer.accumulation={accumulation} equal parts"
                 )
             with _problems_of(name):
-                part.options.check_with(part.seen_by(settings), f"{part_section}.options")
-        if OWN_VAL in settings.benchmark and not self.splits(OWN_VAL):
+                part.options.check_with(part.inputs_in(inputs), f"{part_section}.options")
+        if OWN_VAL in inputs.scored and not self.splits(OWN_VAL):
             raise ValueError(
                 f"benchmark=[{OWN_VAL}] scores held-out rows of your own data, but no part has any: "
                 "choose what to score, as benchmark=[idiolink] trainer.monitor=idiolink/val/sentence/ndcg@10"
             )
 
-    def check_files(self, settings: Any) -> None:
+    def check_files(self, data: DataSettings) -> None:
         for name, part in self.parts.items():
             with _problems_of(name):
-                part.options.check_files(part.seen_by(settings))
+                part.options.check_files(part.data_in(data))
 
-    def build(self, settings: Any) -> MixtureObjective:
+    def build(self, inputs: RunInputs) -> MixtureObjective:
         """The mixture, each part with its data and batch size.
 
         Raises:
@@ -148,13 +151,13 @@ class MixtureOptions(ObjectiveOptions):
         parts = {}
         for name, part in self.parts.items():
             with _problems_of(name):
-                built = build_objective(part.seen_by(settings), part.options)
+                built = build_objective(part.inputs_in(inputs), part.options)
             if isinstance(built, ContrastiveObjective):
                 built.single_positive_every = (
                     0  # its epochs are not the mixture's, which batches are drawn for
                 )
             parts[name] = Part(built, part.proportion, part.weight, f"objective.parts.{name}.options")
-        return MixtureObjective(parts, settings.seed)
+        return MixtureObjective(parts, inputs.seed)
 
     def problems(self) -> Iterator[str]:
         for name in self.parts:  # it is a part of options, of score keys and of names of weights
@@ -173,24 +176,7 @@ class MixtureOptions(ObjectiveOptions):
             )
 
 
-@dataclass(frozen=True)
-class Part:
-    """One objective of a mixture.
-
-    Attributes:
-        objective: whose steps they are.
-        proportion: weight of its steps among all; those of all parts need not sum to 1.
-        weight: factor of its loss.
-        section: where its options are, for messages.
-    """
-
-    objective: Objective
-    proportion: float
-    weight: float = 1.0
-    section: str = "objective"
-
-
-class MixtureObjective:
+class MixtureObjective(Objective):
     """Draws each optimizer step from one of several objectives.
 
     An epoch lasts until every part has given all its steps at least once. Parts that run out before begin
@@ -231,18 +217,14 @@ class MixtureObjective:
         self.head = ModuleDict(dict(zip(names, modules, strict=True)))
         self.plain_requests = [request for o in objectives for request in o.plain_requests]
         self.idiom_sentences = [pair for o in objectives for pair in o.idiom_sentences]
-        self.usages = [usage for o in objectives for usage in getattr(o, "usages", ())]
+        self.usages = [usage for o in objectives for usage in o.usages]
+        self.special_tokens = {
+            f"{part.section.removeprefix('objective.')}.{option}": text
+            for part in parts.values()
+            for option, text in part.objective.special_tokens.items()
+        }
         # Part and shards → one of the part's own epochs, and the number of its first step.
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
-
-    @property
-    def special_tokens(self) -> Mapping[str, str]:
-        """Those of all parts."""
-        return {
-            f"{part.section.removeprefix('objective.')}.{option}": text
-            for part in self.parts.values()
-            for option, text in getattr(part.objective, "special_tokens", {}).items()
-        }
 
     def describe(self) -> str:
         """One line for the log."""

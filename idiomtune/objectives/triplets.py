@@ -6,17 +6,18 @@ paraphrases.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from idiomtune.data.locations import data_files
 from idiomtune.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, SentenceGroup, read_groups
 from idiomtune.errors import UserError
-from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.batching import balanced_steps, split_micro_steps
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.objective import ObjectiveOptions
 from idiomtune.plugins.options import ConfigSection, Count, Factor, Weight
 from idiomtune.plugins.registry import objective
@@ -60,16 +61,16 @@ class AdaptiveTripletOptions(ObjectiveOptions):
                 "which needs order=shuffled"
             )
 
-    def build(self, settings: Any) -> AdaptiveTripletObjective:
+    def build(self, inputs: RunInputs) -> AdaptiveTripletObjective:
         """The objective on SemEval's training groups."""
-        files = data_files(settings, FILES)
+        files = data_files(inputs, FILES)
         paths = [files(name) for name in (TRAIN_FILE, *([ONE_SHOT_FILE] if self.one_shot else []))]
         groups = [group for path in paths for group in read_groups(path)]
-        batch_size = settings.trainer.batch_size
-        return AdaptiveTripletObjective(self, groups, paths, batch_size=batch_size, seed=settings.seed)
+        batch_size = inputs.batch_size
+        return AdaptiveTripletObjective(self, groups, paths, batch_size=batch_size, seed=inputs.seed)
 
 
-class TripletObjective(ABC):
+class TripletObjective(Objective):
     """Every sentence is an anchor, and comes once an epoch.
 
     Sentences of a group stay together in a batch, unless groups may be cut. If there are no groups, a batch
@@ -95,9 +96,6 @@ class TripletObjective(ABC):
     """
 
     loss_section: ClassVar[str]  # where the options of the loss are, for messages
-    plain_requests: Sequence[
-        EmbeddingRequest
-    ] = ()  # sentences without an expression, not the first of their groups
 
     def __init__(
         self,
@@ -145,11 +143,6 @@ class TripletObjective(ABC):
         for number, expression in enumerate(expressions):
             by_expression.setdefault(expression, []).append(number)
         self._by_expression = [rng.permutation(numbers).tolist() for numbers in by_expression.values()]
-
-    @property
-    @abstractmethod
-    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
-        """(Expression, sentence) of each sentence with an expression."""
 
     @abstractmethod
     def request(self, number: int) -> EmbeddingRequest:
@@ -298,6 +291,7 @@ class AdaptiveTripletObjective(TripletObjective):
         self._texts = [text for group in used for text in group.texts]
         self._numbers = [number for number, group in enumerate(used) for _ in group.texts]
         self.plain_requests = [symmetric_query(text) for group in used for text in group.texts[1:]]
+        self.idiom_sentences = [(group.expression, group.sentence) for group in used]
         # A label for each group, then one for each incorrect paraphrase.
         alike = [same for g in used for same in [True] * (1 + len(g.correct)) + [False] * len(g.incorrect)]
         super().__init__(
@@ -323,10 +317,6 @@ class AdaptiveTripletObjective(TripletObjective):
             f"{sum(group.num_triplets for group in self._used)} triplets within groups"
             + (f"; {limit} groups of an expression an epoch" if limit else "")
         )
-
-    @property
-    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
-        return [(group.expression, group.sentence) for group in self._used]
 
     def request(self, number: int) -> EmbeddingRequest:
         return symmetric_query(self._texts[number])

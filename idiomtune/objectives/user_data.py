@@ -14,7 +14,8 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.base import BaseObjective
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
-from idiomtune.plugins.dataset import MISSING_TRAIN_MESSAGE, OWN
+from idiomtune.plugins.dataset import MISSING_TRAIN_MESSAGE, OWN, DataSettings, UserData
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import ConfigSection, Count, Temperature, Text, Weight, as_list, or_empty
 from idiomtune.plugins.registry import objective
 from idiomtune.requests import EmbeddingRequest, Role, symmetric_query
@@ -70,17 +71,20 @@ class UserDataOptions(ContrastiveOptions):
 
         return {str(stable_hash(usage)): weight for usage, weight in self.positive_weights.items()}
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        super().check_with(settings, section)
-        if settings.data.train is None:
+    def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
+        super().check_with(inputs, section)
+        if inputs.data.train is None:
             raise ValueError(MISSING_TRAIN_MESSAGE)
 
-    def check_files(self, settings: Any) -> None:
+    def own_data(self, data: DataSettings) -> Mapping[str, UserData]:
+        return {"": data.user_data}
+
+    def check_files(self, data: DataSettings) -> None:
         from idiomtune.data.user.load import check_heads  # NumPy takes a moment
 
-        check_heads(settings.data.user_data)
+        check_heads(data.user_data)
 
-    def build(self, settings: Any) -> Objective:
+    def build(self, inputs: RunInputs) -> Objective:
         """The objective, by the form of the data.
 
         Raises:
@@ -88,7 +92,7 @@ class UserDataOptions(ContrastiveOptions):
         """
         from idiomtune.data.user.load import user_splits
 
-        splits = user_splits(settings.data.user_data)
+        splits = user_splits(inputs.data.user_data)
         form, store = splits.train.form, splits.train.store
         default = "triplet" if form == "sentences" and store.has_labels else "infonce"
         loss = self.loss or ("cosent" if form == "scored" else default)
@@ -99,10 +103,10 @@ class UserDataOptions(ContrastiveOptions):
             )
         options = self.model_copy(update={"loss": loss})
         if loss == "infonce":
-            options = options._with_modes(has_spans=store.has_spans, resumes=settings.resume is not None)
+            options = options._with_modes(has_spans=store.has_spans, resumes=inputs.is_resumed)
         kinds: dict[str, Any] = {"infonce": UserContrastiveObjective, "triplet": LabelledObjective}
         kind = kinds.get(loss, ScoredPairsObjective)
-        return kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)  # type: ignore[no-any-return]
+        return kind(options, splits, batch_size=inputs.batch_size, seed=inputs.seed)  # type: ignore[no-any-return]
 
     def _with_modes(self, *, has_spans: bool, resumes: bool) -> UserDataOptions:
         """With the modes in which texts are read: without spans only one."""
@@ -259,7 +263,7 @@ class LabelledObjective(TripletObjective):
     def __init__(self, options: UserDataOptions, splits: UserSplits, *, batch_size: int, seed: int) -> None:
         import numpy as np
 
-        self.files = splits.files
+        self.files, self.idiom_sentences = splits.files, splits.train.marked_text()
         self._examples, store = splits.train, splits.train.store
         groups = None
         if store.has_groups:
@@ -284,10 +288,6 @@ class LabelledObjective(TripletObjective):
             f"{len(self._labels)} sentences{in_groups} of {len(counts)} labels, "
             f"{sum(count == 1 for count in counts.values())} of them with one sentence"
         )
-
-    @property
-    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
-        return self._examples.marked_text()
 
     def request(self, number: int) -> EmbeddingRequest:
         return _request(self._examples.store, int(self._examples.anchors[number]))

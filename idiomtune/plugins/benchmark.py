@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar
 
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import ConfigSection, Names
 from idiomtune.plugins.score import Metric, Role, Score
 
@@ -50,11 +51,8 @@ class BenchmarkOptions(ConfigSection, ABC):
         parts = product(splits or [""], self.score_modes, names)
         return [Score(self.name, *of_score) for of_score in parts]
 
-    def build(self, settings: Any) -> Any:
+    def build(self, inputs: RunInputs) -> Any:
         """The :class:`idiomtune.benchmarks.Benchmark`, its data read and checked.
-
-        Args:
-            settings: :class:`idiomtune.config.Common`.
 
         Raises:
             DataMissingError: if the data is missing: the benchmark is left out, unless the user named it.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from idiomtune.plugins.options import ConfigSection, Count, CountFromZero, Ratio, Text, as_list, or_empty
 
@@ -112,3 +112,25 @@ class DatasetType:
     def setting(self) -> str:
         """The option that names its folder or file."""
         return f"data.{self.option or self.name}"
+
+
+class DataSettings(UserData):
+    """The section `data`; options that are not declared say where data sets are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    sample: bool
+    also: Annotated[list[Text], BeforeValidator(as_list)]
+    glossary: Annotated[list[Text], BeforeValidator(as_list)]
+    fold: CountFromZero | None
+    folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
+
+    @property
+    def user_data(self) -> UserData:
+        """The user's data, without the folders of data sets."""
+        return UserData(**{name: getattr(self, name) for name in UserData.model_fields})
+
+    def data_path(self, dataset: DatasetType) -> str | None:
+        """The folder or file that the user gave for a data set, or None."""
+        path: str | None = (self.model_extra or {}).get(dataset.setting.partition(".")[2])
+        return path

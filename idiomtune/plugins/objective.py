@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from idiomtune.plugins.dataset import DataSettings, UserData
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import ConfigSection
 from idiomtune.plugins.score import Score
 
@@ -45,33 +47,31 @@ class ObjectiveOptions(ConfigSection, ABC):
         del splits
         return []
 
-    def build(self, settings: Any) -> Any:
-        """The objective, its data read and checked, of a class that is declared by `@objective`.
+    def own_data(self, data: DataSettings) -> Mapping[str, UserData]:
+        """Part of a mixture ("" without a mixture) → the user's own data that it is trained on."""
+        del data
+        return {}
 
-        Args:
-            settings: :class:`idiomtune.config.TrainSettings`.
+    def build(self, inputs: RunInputs) -> Any:
+        """The :class:`idiomtune.objectives.Objective`, its data read and checked.
 
         Raises:
             UserError: if the data is wrong, or does not fit the options.
         """
         raise NotImplementedError
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
+    def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
         """Check the options against the rest of the configuration.
 
         Args:
-            settings: :class:`idiomtune.config.TrainSettings`.
             section: where the options are; they may be those of a mixture's part.
 
         Raises:
             ValueError: saying which options do not.
         """
 
-    def check_files(self, settings: Any) -> None:
+    def check_files(self, data: DataSettings) -> None:
         """Check the data files quickly, before heavy imports.
-
-        Args:
-            settings: :class:`idiomtune.config.TrainSettings`.
 
         Raises:
             UserError: naming the file or option.
@@ -85,7 +85,7 @@ class ObjectiveType:
     Attributes:
         name: in `objective.name`.
         options: the class of its section.
-        build: (settings, options) → the objective, its data read and checked; by default the method of
+        build: (inputs, options) → the objective, its data read and checked; by default the method of
             `options`. A function, or "module:function" if the module is heavy.
         datasets: a run's section `objective` → names of the data sets that it trains on, for the licence and
             the card. None: nothing is known of them, and no licence is concluded.
@@ -98,7 +98,7 @@ class ObjectiveType:
 
     name: str
     options: type[ObjectiveOptions]
-    build: Callable[[Any, Any], Any] | str = lambda settings, options: options.build(settings)
+    build: Callable[[RunInputs, Any], Any] | str = lambda inputs, options: options.build(inputs)
     datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     card: str = ""
     saved: Sequence[str] = ()

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator
 from idiomtune.errors import UserError
 from idiomtune.plugins.benchmark import BenchmarkOptions, BenchmarkType
 from idiomtune.plugins.dataset import FOLDER, DatasetType
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.objective import ObjectiveOptions, ObjectiveType
 from idiomtune.plugins.score import Score, ScoreTable
 
@@ -194,13 +195,9 @@ def resolve(declared: Any) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def build_objective(settings: Any, options: ObjectiveOptions) -> Any:
-    """The objective of these options, its data read and checked.
-
-    Args:
-        settings: :class:`idiomtune.config.TrainSettings`.
-    """
-    return resolve(objective_types()[options.name].build)(settings, options)
+def build_objective(inputs: RunInputs, options: ObjectiveOptions) -> Any:
+    """The objective of these options, its data read and checked."""
+    return resolve(objective_types()[options.name].build)(inputs, options)
 
 
 def _declared_options(value: Any) -> Any:

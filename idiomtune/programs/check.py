@@ -42,12 +42,10 @@ def check(settings: TrainSettings) -> None:
     print(printable(f"the best checkpoint: {best}"))
     if mines_negatives(settings):
         print("hard negatives are mined when training starts")
-    parts = getattr(settings.objective, "parts", {})
-    for data in [part.data for part in parts.values()] or [settings.data.user_data]:
-        if data.train:
-            examples = user_splits(data).train
-            for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
-                print(printable(f"trained as: {examples.describe(row)}"))
+    for data in settings.objective.own_data(settings.data).values():
+        examples = user_splits(data).train
+        for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
+            print(printable(f"trained as: {examples.describe(row)}"))
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {_num_texts(settings, benchmark)} texts to embed"))
     for name, reason in prepared.not_scored.items():

@@ -53,6 +53,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     Raises:
         UserError: for everything that the user can fix.
     """
+    inputs = settings.inputs
     glossary_paths = glossary_files(settings.model)  # a typo is reported before anything is downloaded
     placement = choose_device(settings.device, settings.precision)
     log_placement(placement)
@@ -60,7 +61,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     with contextlib.ExitStack() as held:
         outputs = processes.broadcast(lambda: _claim(settings, held))
         with accelerator.local_main_process_first():  # so that each file is downloaded once
-            benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+            benchmarks, not_scored = build_benchmarks(settings.benchmark, inputs, settings.benchmarks)
         named = ((b.name, ", ".join(settings.splits(b.name))) for b in benchmarks)
         log.info("scored on %s", "; ".join(f"{name} ({on})" if on else name for name, on in named))
         if "predictions" not in outputs and all(
@@ -76,13 +77,13 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         check_pooling(settings.model)
         if settings.truncated_dimensions:
             check_width(settings.truncated_dimensions, empty_encoder(settings.model).dimension)
-        benchmarks += module_benchmarks(settings, modules, benchmarks)
+        benchmarks += module_benchmarks(inputs, modules, benchmarks)
         suite = Suite(benchmarks, processes, settings.truncated_dimensions)
         expressions, token_files = idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
-            load_usages = partial(labelled_usages, settings=settings)
+            load_usages = partial(labelled_usages, inputs=inputs)
             encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=load_usages)
-            exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, settings))
+            exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, inputs))
         glossary = describe_glossary(settings.model, encoder, texts_of(suite.benchmarks))
         with placement.autocast():
             if settings.model.glossary and glossary is not None and processes.count == 1:
@@ -100,7 +101,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
                 "glossary": glossary,
                 "scored": [benchmark.name for benchmark in benchmarks],
                 "not_scored": not_scored,
-                "files": fingerprints(files) | user_revisions(settings) if "output" in outputs else {},
+                "files": fingerprints(files) | user_revisions(inputs) if "output" in outputs else {},
                 "device": placement.device,
                 "precision": placement.precision,
                 "config": settings.record,

@@ -26,7 +26,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
-from idiomtune.config.sections import LoraSettings, model_settings_of
+from idiomtune.config.sections import LoraSettings
 from idiomtune.data.magpie import project_sentences
 from idiomtune.data.usages import labelled_usages
 from idiomtune.data.user.texts import read_texts
@@ -57,7 +57,7 @@ from idiomtune.io.outputs import reserved_output
 from idiomtune.io.records import LEARNED, readable_record
 from idiomtune.io.run_files import checkpoints
 from idiomtune.objectives.goals import GoalObjective
-from idiomtune.plugins.models import CONF
+from idiomtune.plugins.models import CONF, model_settings_of
 from idiomtune.reports.tables import Table, print_table
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.forgetting import ADAPTER, Remedies

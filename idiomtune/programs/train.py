@@ -72,7 +72,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
             expressions, token_files = idiom_expressions(settings.model, objective)
             files = [*objective.files, *token_files, *glossary_files(settings.model)]
             data = fingerprints([*files, *(path for b in suite.benchmarks for path in b.files)])
-            data |= user_revisions(settings)
+            data |= user_revisions(settings.inputs)
             if checkpoint is not None:
                 check_same_data(run.record.get("data", {}), data)
             facts = {"sample": settings.data.sample, "not_scored": prepared.not_scored}

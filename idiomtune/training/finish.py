@@ -55,7 +55,7 @@ def make_suite(context: TrainContext, benchmarks: list[Benchmark], modules: nn.M
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
-        benchmarks = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
+        benchmarks = [*benchmarks, *module_benchmarks(settings.inputs, modules, benchmarks)]
     return Suite(benchmarks, context.processes, settings.truncated_dimensions)
 
 
@@ -98,10 +98,10 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Glossa
     if recorded := processes.broadcast(context.run.baseline):
         return recorded, None
     with context.accelerator.local_main_process_first():
-        load_usages = None if settings.data.sample else partial(labelled_usages, settings=settings)
+        load_usages = None if settings.data.sample else partial(labelled_usages, inputs=settings.inputs)
         encoder = build_encoder(settings.model, context.placement, labelled=load_usages)
         if load_usages is not None:
-            exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, settings))
+            exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, settings.inputs))
     context.run.update(untrained_weights=sample_weights(encoder))
     scorecard = suite.run(encoder, keep=settings.eval.cache)
     scores = scorecard.scores

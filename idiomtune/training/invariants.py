@@ -62,7 +62,7 @@ def check_plan(objective: Objective, steps: Sequence[Sequence[Sequence[int]]], d
     Raises:
         UserError: naming what is otherwise.
     """
-    if repeats := repeated_anchors(objective, steps):
+    if not objective.repeats_anchors and (repeats := repeated_anchors(steps)):
         raise UserError(
             f"{len(repeats)} anchors come several times in an epoch, the first of them number {repeats[0]}. "
             "An objective that means it says so: repeats_anchors = True"

@@ -29,8 +29,7 @@ D = TypeVar("D", bound=UserData)
 
 def mines_negatives(settings: TrainSettings) -> bool:
     """Whether hard negatives are mined, in a mixture for any part."""
-    parts = getattr(settings.objective, "parts", {}).values()
-    return any(data.train and data.negatives.number for data in [settings.data, *(p.data for p in parts)])
+    return any(data.negatives.number for data in settings.objective.own_data(settings.data).values())
 
 
 def with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSettings:

@@ -12,16 +12,14 @@ import torch
 from torch import nn
 
 from idiomtune.benchmarks import Benchmark
-from idiomtune.config import Common, TrainSettings
+from idiomtune.config import TrainSettings
 from idiomtune.data.user.load import user_splits
 from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import empty_encoder
 from idiomtune.objectives import Objective, ScoredModule
-from idiomtune.objectives.mixture import MixtureOptions
-from idiomtune.objectives.user_data import UserDataOptions
-from idiomtune.plugins.dataset import OWN_VAL
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import ConfigSection
 from idiomtune.plugins.registry import build_objective as build_declared
 from idiomtune.plugins.registry import objective_types, resolve
@@ -42,7 +40,7 @@ def build_objective(settings: TrainSettings, folder: Path | None = None) -> Obje
     """
     settings = _with_objective_tokens(with_negatives(settings, folder))
     torch.manual_seed(settings.seed)  # of the first weights of modules that the objective trains
-    objective: Objective = build_declared(settings, settings.objective)
+    objective: Objective = build_declared(settings.inputs, settings.objective)
     return objective
 
 
@@ -83,16 +81,12 @@ def _objective_tokens(settings: TrainSettings) -> dict[str, str]:
     return berts
 
 
-def user_revisions(settings: Common) -> dict[str, str]:
+def user_revisions(inputs: RunInputs) -> dict[str, str]:
     """Data set of the Hub → commit, for the user's data."""
-    objective = getattr(settings, "objective", None)
-    reading = [settings] if isinstance(objective, UserDataOptions) or OWN_VAL in settings.benchmark else []
-    if isinstance(objective, MixtureOptions):
-        reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
     revisions: dict[str, str] = {}
-    for part_ in reading:
-        if any(name.startswith("hf:") for name in [*(part_.data.train or []), *(part_.data.val or [])]):
-            revisions |= user_splits(part_.data.user_data).revisions
+    for data in inputs.own_data.values():
+        if any(name.startswith("hf:") for name in [*(data.train or []), *(data.val or [])]):
+            revisions |= user_splits(data).revisions
     return revisions
 
 
@@ -100,7 +94,7 @@ def user_revisions(settings: Common) -> dict[str, str]:
 
 
 def module_benchmarks(
-    settings: Common, modules: nn.Module | None, benchmarks: Sequence[Benchmark]
+    inputs: RunInputs, modules: nn.Module | None, benchmarks: Sequence[Benchmark]
 ) -> list[Benchmark]:
     """The benchmarks of what an objective trains in addition to the encoder, in a mixture of its parts.
 
@@ -109,9 +103,7 @@ def module_benchmarks(
     names = {benchmark.name for benchmark in benchmarks}
     parts = modules.modules() if modules is not None else ()
     return [
-        part.benchmark(settings)
-        for part in parts
-        if isinstance(part, ScoredModule) and part.scored_by in names
+        part.benchmark(inputs) for part in parts if isinstance(part, ScoredModule) and part.scored_by in names
     ]
 
 

@@ -22,7 +22,7 @@ from idiomtune.glossaries.build import check_model_options, empty_encoder, saved
 from idiomtune.glossaries.records import glossary_files
 from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.objectives import Batch, Objective
-from idiomtune.objectives.mixture import MixtureObjective, in_section
+from idiomtune.objectives.mixture import in_section
 from idiomtune.plugins.models import model_names, model_values
 from idiomtune.requests import LabelledUse
 from idiomtune.training.forgetting import check_remedies
@@ -69,7 +69,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     if not lacks_negatives:
         _check_can_learn(objective, settings.trainer)
     usages = gate_usages(settings, objective)
-    benchmarks, not_scored = build_benchmarks(settings)
+    benchmarks, not_scored = build_benchmarks(settings.benchmark, settings.inputs)
     check_monitor(settings.trainer, not_scored)
     _check_texts(settings, objective)
     check_pooling(settings.model)
@@ -77,8 +77,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
         check_width(dimensions, empty_encoder(settings.model).dimension)
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
     requests = (objective.batch(0, steps[0][0]).requests, *map(declared_requests, benchmarks))
-    tokens = getattr(objective, "special_tokens", {})
-    check_model_options(settings.model, settings.forgetting.lora, requests, tokens)
+    check_model_options(settings.model, settings.forgetting.lora, requests, objective.special_tokens)
     num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
     _warn_of_scoring(settings, num_steps * len(steps[0]) * len(requests[0]), benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)
@@ -115,9 +114,9 @@ def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: st
     Raises:
         UserError: with the reason, and the option that cures it.
     """
-    if isinstance(objective, MixtureObjective):
-        for part in objective.parts.values():
-            _check_can_learn(part.objective, trainer, part.section)
+    for part in objective.parts.values():
+        _check_can_learn(part.objective, trainer, part.section)
+    if objective.parts:
         return
     for epoch in range(min(2, trainer.max_epochs)):
         whys: list[str] = []
@@ -233,10 +232,11 @@ def gate_usages(settings: TrainSettings, objective: Objective) -> list[LabelledU
             "model.glossary_gate=false",
             option="model.glossary_form=replace",
         )
-    own: Sequence[tuple[str, bool]] = getattr(objective, "usages", ())
-    usages = [LabelledUse("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
+    usages = [LabelledUse("", "", text, None, is_idiomatic) for text, is_idiomatic in objective.usages]
     if not settings.data.sample:
-        usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)
+        usages += labelled_usages(
+            read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings.inputs, whole=True
+        )
     if len({usage.is_idiomatic for usage in usages}) < 2:
         raise UserError(
             "model.glossary_gate=true: it is learned from sentences that are labelled literal and idiomatic, "

@@ -29,7 +29,7 @@ from idiomtune.io.files import write_json
 from idiomtune.io.processes import Processes
 from idiomtune.io.run_files import OBJECTIVE, OPTIMIZER
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss, StepLog, matryoshka_loss
-from idiomtune.objectives.mixture import MixtureObjective, in_section
+from idiomtune.objectives.mixture import in_section
 from idiomtune.plugins.score import ScoreTable
 from idiomtune.requests import LabelledUse
 from idiomtune.training.checkpoint import TrainerState, last_saved, read_state
@@ -232,7 +232,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         step_log.add(result)
 
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
-    section = objective.parts[part].section if isinstance(objective, MixtureObjective) else "objective"
+    section = objective.parts[part].section if part in objective.parts else "objective"
     reason = in_section(reason, section)
     if state.num_empty[part] >= trainer.max_empty_steps:
         raise _empty_step_error(part, section, reason, training)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -13,6 +13,7 @@ from idiomtune.data.locations import data_files
 from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
 from idiomtune.data.ncimp import FILES, WORDS, read_ncimp
 from idiomtune.plugins.benchmark import BenchmarkOptions, TableCell
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import Count, Text, as_list
 from idiomtune.plugins.registry import benchmark
 from idiomtune.plugins.score import Metric, Score
@@ -112,10 +113,10 @@ class EpsilonBenchmarkOptions(BenchmarkOptions):
             scores += [epsilon_score(language, class_, metric, word) for class_, metric, word in names]
         return scores
 
-    def build(self, settings: Any) -> EpsilonBenchmark:
+    def build(self, inputs: RunInputs) -> EpsilonBenchmark:
         from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark
 
-        files = data_files(settings, FILES)
+        files = data_files(inputs, FILES)
         data = [read_ncimp(files, language) for language in dict.fromkeys(self.languages)]
         for read in data:
             log.info("%s", read.describe())

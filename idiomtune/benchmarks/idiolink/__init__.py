@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
 from idiomtune.data.locations import idiolink_folder, idiolink_split
 from idiomtune.data.names import CV_SPLIT, QueryMode
 from idiomtune.plugins.benchmark import BenchmarkOptions, TableCell
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import Names
 from idiomtune.plugins.registry import benchmark
 from idiomtune.plugins.score import Metric, Score
@@ -76,9 +77,9 @@ class IdioLinkBenchmarkOptions(BenchmarkOptions):
         parts = [*product(METRICS, ("", *SLICES)), *product(["recall_at_r"], RELEVANT_USAGES)]
         return [Score("idiolink", split, mode, *part) for split in splits for mode in modes for part in parts]
 
-    def build(self, settings: Any) -> IdioLinkBenchmark:
+    def build(self, inputs: RunInputs) -> IdioLinkBenchmark:
         from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 
-        root = idiolink_folder(settings)
-        splits = [idiolink_split(settings, root, name) for name in settings.splits("idiolink")]
+        root = idiolink_folder(inputs)
+        splits = [idiolink_split(inputs, root, name) for name in inputs.splits("idiolink")]
         return IdioLinkBenchmark(splits, self)

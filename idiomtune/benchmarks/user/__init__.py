@@ -17,6 +17,7 @@ from pydantic import model_validator
 from idiomtune.io.files import user_path
 from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
 from idiomtune.plugins.dataset import OWN_VAL
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.plugins.options import Count, Text
 from idiomtune.plugins.registry import benchmark
 from idiomtune.plugins.score import Metric, Score
@@ -153,7 +154,7 @@ class UserStsOptions(UserBenchmarkOptions):
     name: Literal["own_sts"]
     columns: dict[Text, Text] | None
 
-    def build(self, settings: Any) -> UserPairBenchmark:  # noqa: ARG002
+    def build(self, inputs: RunInputs) -> UserPairBenchmark:  # noqa: ARG002
         from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
 
         reading = self.name, self.columns, self.instruction
@@ -168,7 +169,7 @@ class UserRetrievalOptions(UserBenchmarkOptions):
     exclude_self: bool
     missing: Literal["error", "ignore"]
 
-    def build(self, settings: Any) -> UserRetrievalBenchmark:  # noqa: ARG002
+    def build(self, inputs: RunInputs) -> UserRetrievalBenchmark:  # noqa: ARG002
         from idiomtune.benchmarks.user.collections import read_collection
         from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 
@@ -201,10 +202,10 @@ class HeldOutOptions(BenchmarkOptions):
     max_queries: Count
     max_documents: Count
 
-    def build(self, settings: Any) -> HeldOutBenchmark:
+    def build(self, inputs: RunInputs) -> HeldOutBenchmark:
         from idiomtune.benchmarks.user.pairs import build_held_out
 
-        return build_held_out(settings, self)
+        return build_held_out(inputs, self)
 
     def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         metrics = (*RETRIEVAL_METRICS, *STS_METRICS)

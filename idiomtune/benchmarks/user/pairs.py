@@ -40,6 +40,7 @@ from idiomtune.data.user.text_table import UserExamples
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.plugins.dataset import OWN_VAL
+from idiomtune.plugins.inputs import RunInputs
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import EmbeddingRequest, symmetric_query
 
@@ -153,11 +154,9 @@ def _sentences(pairs: Sequence[Pair]) -> list[EmbeddingRequest]:
     return [pair.first for pair in pairs] + [pair.second for pair in pairs]
 
 
-def build_held_out(settings: Any, options: HeldOutOptions) -> HeldOutBenchmark:
+def build_held_out(inputs: RunInputs, options: HeldOutOptions) -> HeldOutBenchmark:
     """The benchmark on held-out rows: of the user's training data, or of each such part of a mixture."""
-    names = settings.splits(OWN_VAL)  # only a mixture has some
-    data = {name: settings.objective.parts[name].data for name in names}
-    splits = {name: user_splits(part) for name, part in (data or {"": settings.data.user_data}).items()}
+    splits = {name: user_splits(data) for name, data in inputs.own_data.items()}
     for (name, splits_of), (other, training) in permutations(splits.items(), 2):
         held_out, trained = (part.store.text_ids[part.anchors] for part in (splits_of.val, training.train))
         if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen

@@ -14,7 +14,6 @@ from torch.nn import functional
 from idiomloss import PairwiseHingeLoss
 from idiomtune.admire.objective import contrast_loss, meaning_loss
 from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load, route
-from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.config import TrainSettings, check
 from idiomtune.data import astitch
@@ -28,7 +27,7 @@ from idiomtune.reports.runs import RunResults
 from idiomtune.requests import EmbeddingRequest, LabelledUse
 from idiomtune.testing import check_objective
 from idiomtune.training.objective import module_benchmarks
-from tests.benchmarks import in_turn
+from tests.benchmarks import benchmarks_of, in_turn
 from tests.idiomtune.admire.conftest import Build
 from tests.planted_runs import write_lines
 from tests.programs import refused
@@ -336,8 +335,8 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(build: Build, taugh
     chosen = f"objective.astitch=[{taught}]"
     settings = check(TrainSettings, composed("train", "+experiment=admire_experts", "data=sample", chosen))
     objective = build(chosen)
-    benchmarks, _ = build_benchmarks(settings)
-    (benchmark,) = module_benchmarks(settings, objective.head, benchmarks)
+    benchmarks, _ = benchmarks_of(settings)
+    (benchmark,) = module_benchmarks(settings.inputs, objective.head, benchmarks)
     assert isinstance(benchmark, ExpertsBenchmark)
     assert list(benchmark.usages) == scored
     keys = list(map(str, settings.objective.possible_scores(lambda name: settings.splits(name))))
@@ -345,7 +344,9 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(build: Build, taugh
     seen = {plain_expression(phrase) for phrase, _ in objective.idiom_sentences[len(ITEMS) :]}
     for corpus in benchmark.usages.values():
         assert not seen & {plain_expression(usage.phrase) for usage in corpus.usages}
-    assert not module_benchmarks(settings, objective.head, [b for b in benchmarks if b.name != "admire"])
+    assert not module_benchmarks(
+        settings.inputs, objective.head, [b for b in benchmarks if b.name != "admire"]
+    )
 
 
 def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_scores, order_metrics
 from idiomtune.benchmarks.retrieval import rank
 from idiomtune.benchmarks.suite import Suite
@@ -19,7 +18,7 @@ from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.admire import Candidate, Item, ItemSplit, read_items
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.errors import UserError
-from tests.benchmarks import in_turn
+from tests.benchmarks import benchmarks_of, in_turn
 from tests.tiny_runs import composed
 
 MODES: list[AdmireMode] = ["caption", "caption_span"]
@@ -90,23 +89,23 @@ def test_splits_are_scored_where_their_tables_are(
     tiny: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the data's order, by their own keys; without any table the option is named, or it is left out."""
-    ((built,), missing) = build_benchmarks(settings_of("data=sample", "split=[dev,train]"), ["admire"])
+    ((built,), missing) = benchmarks_of(settings_of("data=sample", "split=[dev,train]"), ["admire"])
     assert [path.name for path in built.files] == ["subtask_a_train.tsv", "subtask_a_dev.tsv"]
     assert missing == {}
     for table in ("EN/test/subtask_a_test.tsv", "PT/xeval/subtask_a_xp.tsv"):
         (tmp_path / table).parent.mkdir(parents=True)
         (tmp_path / table).write_bytes((SAMPLE_ROOT / "admire" / "subtask_a_train.tsv").read_bytes())
     later = settings_of(f"data.admire={tmp_path}", "split=[extended_pt,test]")
-    scores = Suite(build_benchmarks(later, ["admire"])[0]).run(tiny).scores
+    scores = Suite(benchmarks_of(later, ["admire"])[0]).run(tiny).scores
     assert set(scores) == set(map(str, admire_scores(["test", "extended_pt"], MODES)))
-    others, missing = build_benchmarks(
+    others, missing = benchmarks_of(
         settings_of("data=sample", "benchmark=[admire,semeval2022]", "split=test")
     )
     assert [benchmark.name for benchmark in others] == ["semeval2022"]
     assert "subtask_a_test.tsv" in missing["admire"]
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "nothing"))
     with pytest.raises(UserError, match=r"data\.admire="):
-        build_benchmarks(settings_of(), ["admire"])
+        benchmarks_of(settings_of(), ["admire"])
 
 
 @pytest.mark.figures

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.words import config_names
 from idiomtune.errors import UserError
 from idiomtune.plugins.registry import objective_types
 from idiomtune.training.objective import build_objective
+from tests.benchmarks import benchmarks_of
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
 from tests.tiny_runs import composed
@@ -157,7 +157,7 @@ def test_each_part_has_its_batch_size_and_its_held_out_rows(tmp_path: Path) -> N
         name = objective.batch(0, step[0]).targets[0]
         sizes[name] = max(sizes.get(name, 0), len(step[0]))
     assert sizes == {"faq": 16, "rated": 12, "idioms": 12}  # six idioms, two sentences each
-    (benchmark,), _ = build_benchmarks(mixed)
+    (benchmark,), _ = benchmarks_of(mixed)
     assert {path.name for path in benchmark.files} == {"faq.csv", "rated.csv"}
 
 
@@ -166,5 +166,5 @@ def test_rows_that_one_part_holds_out_and_another_trains_on_are_told(
 ) -> None:
     faq, other = write_pairs(tmp_path / "faq.csv"), write_pairs(tmp_path / "other.csv", 8)
     parts = f"faq: {{data: {{train: '{faq}'}}}}, other: {{data: {{train: '{faq}', val: '{other}'}}}}"
-    build_benchmarks(settings(f"+objective.parts={{{parts}}}"))
+    benchmarks_of(settings(f"+objective.parts={{{parts}}}"))
     assert "held out of part other are trained on in faq" in caplog.text

@@ -4,17 +4,18 @@ import itertools
 import json
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.magpie import FILES, read_magpie, read_project_uses
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.data.usages import labelled_usages
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import find_expression
+from tests.tiny_runs import composed
 
 PUBLISHED = "MAGPIE_filtered_split_typebased.jsonl"
 
@@ -86,12 +87,10 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     written(tmp_path / "magpie", rows("break the ice"))
     assert labelled_usages([])[6:] == own
     assert labelled_usages(["break the ice"]) == read_project_uses(["break the ice"])
-    settings = SimpleNamespace(
-        data=SimpleNamespace(data_path={"magpie": str(tmp_path / "magpie"), "idiolink": None}.get),
-        splits=lambda _: [],
-    )
+    data = [f"data.magpie={tmp_path / 'magpie'}", "benchmark=[semeval2022]"]
+    inputs = check(EvaluateSettings, composed("evaluate", *data)).inputs
     monkeypatch.delenv("IDIOM_DATA")
-    assert len(labelled_usages([], settings)) == 6 + len(own)
+    assert len(labelled_usages([], inputs)) == 6 + len(own)
     assert not caplog.records
     monkeypatch.setattr("idiomtune.data.sources.GITHUB_FILES", "http://127.0.0.1:9")
     assert labelled_usages([]) == own
@@ -100,7 +99,7 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
         labelled_usages([], whole=True)
     (tmp_path / "magpie" / PUBLISHED).write_text("{}\n")
     with pytest.raises(UserError, match="line 1"):
-        labelled_usages([], settings)
+        labelled_usages([], inputs)
 
 
 def test_our_own_uses_are_three_of_each_usage_and_hold_no_scored_idiom() -> None:

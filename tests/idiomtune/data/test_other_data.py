@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark
 from idiomtune.cli import PROGRAMS
@@ -19,6 +18,7 @@ from idiomtune.data.user.examples import ExampleTable
 from idiomtune.data.user.load import user_splits
 from idiomtune.data.user.source import Source, find_sources
 from idiomtune.io.tables import read_rows
+from tests.benchmarks import benchmarks_of
 from tests.doc_pages import shell_lines
 from tests.programs import ROOT
 from tests.tiny_runs import composed
@@ -65,7 +65,7 @@ def test_chengyusts() -> None:
         "first,second,score\n他画蛇添足。,他多此一举。,4.5\n他画蛇添足。,他画了一条蛇。,0.5\n",
     )
     settings = settings_of("chengyusts")
-    ((built,), _) = build_benchmarks(settings, ["own_sts"])
+    ((built,), _) = benchmarks_of(settings, ["own_sts"])
     assert isinstance(built, UserPairBenchmark)
     pairs = [(pair.first.text, pair.second.text, pair.gold) for pair in built.data["chengyusts"]]
     assert pairs == [("他画蛇添足。", "他多此一举。", 4.5), ("他画蛇添足。", "他画了一条蛇。", 0.5)]

@@ -10,12 +10,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import Embed, Result, Score, build_benchmarks
+from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.errors import UserError
 from idiomtune.integrations.sentence_transformers import SCORES_FILE, SuiteEvaluator
 from idiomtune.requests import EmbeddingRequest
+from tests.benchmarks import benchmarks_of
 from tests.tiny_runs import composed
 
 OVERRIDES = ("data=sample", "benchmark.idiolink.query_modes=[sentence,span]", "benchmark.epsilon.orders=10")
@@ -30,7 +31,7 @@ def model(tiny_path: Path) -> SentenceTransformer:
 
 def test_scores_are_those_of_the_suite(model: SentenceTransformer, tiny_path: Path, tmp_path: Path) -> None:
     settings: EvaluateSettings = check(EvaluateSettings, composed("evaluate", *OVERRIDES))
-    plain = Suite(build_benchmarks(settings)[0]).run(Encoder.from_pretrained(tiny_path, device="cpu")).scores
+    plain = Suite(benchmarks_of(settings)[0]).run(Encoder.from_pretrained(tiny_path, device="cpu")).scores
     assert {key.partition("/")[0] for key in plain} == {"idiolink", "semeval2022", "epsilon", "admire"}
     model.train()
     evaluator = SuiteEvaluator.from_overrides(*OVERRIDES, primary_metric=KEY)

@@ -3,7 +3,6 @@
 from collections import Counter
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -100,6 +99,5 @@ def test_a_rare_usage_stands_anywhere_in_its_step() -> None:
 
 
 def test_anchors_that_come_twice_are_found_unless_they_are_meant_to() -> None:
-    assert repeated_anchors(object(), [[[0, 1], [2]], [[1, 3]]]) == [1]
-    assert repeated_anchors(object(), [[[0, 1]], [[2]]]) == []
-    assert repeated_anchors(SimpleNamespace(repeats_anchors=True), [[[0, 0]]]) == []
+    assert repeated_anchors([[[0, 1], [2]], [[1, 3]]]) == [1]
+    assert repeated_anchors([[[0, 1]], [[2]]]) == []

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from idiomtune.errors import UserError
-from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss, Part
 from idiomtune.objectives.mixture import MixtureObjective
-from idiomtune.objectives.mixture import Part as MixturePart
 from idiomtune.requests import EmbeddingRequest
 
 
-class Part:
+class Counted(Objective):
     """An objective of so many anchors, shuffled each epoch."""
 
     def __init__(self, name: str, num: int, size: int) -> None:
@@ -46,9 +45,9 @@ class Part:
 
 
 def build(seed: int = 0, a: float = 1.0, b: float = 1.0, weight: float = 1.0) -> MixtureObjective:
-    parts = {"a": (Part("a", 40, 4), a, 1.0), "b": (Part("b", 12, 4), b, weight)}
+    parts = {"a": (Counted("a", 40, 4), a, 1.0), "b": (Counted("b", 12, 4), b, weight)}
     return MixtureObjective(
-        {name: MixturePart(*part, section=f"objective.{name}") for name, part in parts.items()}, seed
+        {name: Part(*part, section=f"objective.{name}") for name, part in parts.items()}, seed
     )
 
 
@@ -65,7 +64,7 @@ def test_proportions(shares: tuple[float, float], expected: tuple[int, int]) -> 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
     """Against all its epochs in one list, asked for as by a check, a run and a resumed run."""
-    mixture, part = build(0, 1.0, 3.0), Part("b", 12, 4)
+    mixture, part = build(0, 1.0, 3.0), Counted("b", 12, 4)
     counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, shards)]
     sizes = []
     for epoch in (0, 0, 1, 2, 5, 4, 0, 7):
@@ -96,9 +95,9 @@ def test_the_loss_and_its_logs_are_the_parts() -> None:
 def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
     """By the option that names them; and a part may have the name of a method."""
     assert build().special_tokens == {}
-    part = Part("b", 12, 4)
-    part.special_tokens = {"mask": "[MASK]"}  # type: ignore[attr-defined]
-    masked = MixturePart(part, 1.0, 1.0, "objective.parts.train.options")
+    part = Counted("b", 12, 4)
+    part.special_tokens = {"mask": "[MASK]"}
+    masked = Part(part, 1.0, 1.0, "objective.parts.train.options")
     mixture = MixtureObjective({"train": masked}, 0)
     assert mixture.special_tokens == {"parts.train.options.mask": "[MASK]"}
     assert len(list(mixture.head.parameters())) == 2

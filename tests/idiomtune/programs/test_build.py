@@ -6,11 +6,11 @@ from typing import Any
 from unittest.mock import patch
 
 import idiomloss
-from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.objective import build_objective
+from tests.benchmarks import benchmarks_of
 from tests.programs import refused
 from tests.tiny_runs import composed
 
@@ -85,7 +85,7 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     every: set[str] = set()
     for fold in range(3):
         options = ("+protocol=cross_validation", "data.folds=3", f"data.fold={fold}")
-        ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
+        ((benchmark,), _) = benchmarks_of(settings(*options), ["idiolink"])
         (scored,) = benchmark.splits  # type: ignore[attr-defined]
         held_out = {q.idiom for q in scored.queries}
         trained = {idiom for idiom, _ in objective(*options).idiom_sentences}

@@ -52,7 +52,7 @@ def test_three_rows_are_shown_as_they_are_trained(
 
 def check_files(*options: str) -> None:
     settings: TrainSettings = check(TrainSettings, composed("train", *options))
-    settings.objective.check_files(settings)
+    settings.objective.check_files(settings.data)
 
 
 @pytest.mark.parametrize(

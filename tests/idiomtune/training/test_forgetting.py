@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
-from idiomtune.config.sections import LoraSettings, ModelSettings, model_settings_of
+from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
-from idiomtune.plugins.models import CONF
+from idiomtune.plugins.models import CONF, ModelSettings, model_settings_of
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.forgetting import Distillation, Remedies
 from tests.tiny_runs import WholeRun, composed, metrics, train, weights

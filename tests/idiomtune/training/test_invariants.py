@@ -73,7 +73,8 @@ def test_an_epochs_plan_has_each_anchor_once_in_all_processes() -> None:
     plan, other, twice = [[[0, 1], [2]], [[3]]], [[[0], [1, 2]], [[3]]], [[[0, 1], [2]], [[1]]]
     once: Any = SimpleNamespace(repeats_anchors=False)
     check_plan(once, plan, plan_digest(plan))
-    check_plan(SimpleNamespace(repeats_anchors=True), twice, plan_digest(twice))
+    several: Any = SimpleNamespace(repeats_anchors=True)
+    check_plan(several, twice, plan_digest(twice))
     with pytest.raises(UserError, match="number 1"):
         check_plan(once, twice, plan_digest(twice))
     with pytest.raises(UserError, match=r"data\.\*"):

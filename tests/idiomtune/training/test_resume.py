@@ -14,7 +14,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import Interrupted, UserError
@@ -32,6 +31,7 @@ from idiomtune.training.resume import (
     saved_config,
     saved_record,
 )
+from tests.benchmarks import benchmarks_of
 from tests.faults import NO_FAULT, Fault, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
@@ -102,7 +102,7 @@ def assert_parts_are_scored_and_recorded(folder: Path) -> None:
 
 
 def assert_scores_are_of_the_saved_model(run: Path, remedies: list[str]) -> None:
-    benchmarks, _ = build_benchmarks(check(TrainSettings, read_config(run)))
+    benchmarks, _ = benchmarks_of(check(TrainSettings, read_config(run)))
     for step in ("step_3", "step_6"):
         scored = Suite(benchmarks).run(Encoder.from_pretrained(run / step, device="cpu")).scores
         assert scored == json.loads((run / step / "scores.json").read_text())["scores"]
