@@ -20,7 +20,7 @@ from idiomtune.training.forgetting import Remedies
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.step import RunContext, Training
+from idiomtune.training.step import Trainer
 
 
 class _FirstSuite(Suite):
@@ -65,9 +65,9 @@ def run(workload: Workload) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
-        context = RunContext(run_folder, placement, accelerator, processes)
         objective = build_objective(settings)
         parts = settings.trainer, Remedies(encoder), objective, suite, settings.seed
-        train_loop(Training(context, *parts, score_every=settings.eval.every))
+        trainer = Trainer(run_folder, accelerator, processes, *parts, score_every=settings.eval.every)
+        train_loop(trainer)
         losses = [line["loss"] for line in run_folder.metrics() if "loss" in line]
     return Measured(steps.times, losses)

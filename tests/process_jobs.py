@@ -30,7 +30,7 @@ from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
 from idiomtune.training.optimizer import parameter_groups
-from idiomtune.training.step import Training
+from idiomtune.training.step import Trainer
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
 
@@ -196,13 +196,13 @@ def evaluation(options: list[str]) -> None:
 
 
 def _stop_in(step: int) -> None:
-    real, steps = Training.reduce_and_clip, 0
+    real, steps = Trainer.reduce_and_clip, 0
 
-    def watched(training: Training) -> tuple[float, bool]:
+    def watched(trainer: Trainer) -> tuple[float, bool]:
         nonlocal steps
         steps += 1
         if steps == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(training)
+        return real(trainer)
 
-    Training.reduce_and_clip = watched  # type: ignore[assignment,method-assign]
+    Trainer.reduce_and_clip = watched  # type: ignore[assignment,method-assign]

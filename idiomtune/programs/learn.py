@@ -65,7 +65,7 @@ from idiomtune.training.interrupts import explaining_errors
 from idiomtune.training.loop import train_loop
 from idiomtune.training.resume import start_or_resume
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.step import RunContext, Training
+from idiomtune.training.step import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -252,13 +252,13 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         else:
             encoder.add_idiom_tokens([*glossary.senses], forms=glossary.forms)
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
-        trainer = _trainer(settings, requests + neutral)
+        recipe = _recipe(settings, requests + neutral)
         weights = torch.ones(len(goals))
         weights[len(requests) :] = max(1.0, len(requests) / max(1, 2 * len(neutral)))  # a third of the loss
         objective = GoalObjective(
-            requests + neutral, goals, batch_size=trainer.batch_size, seed=0, weights=weights
+            requests + neutral, goals, batch_size=recipe.batch_size, seed=0, weights=weights
         )
-        model = _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
+        model = _train(encoder, objective, benchmark, settings, recipe, run, placement, facts)
         with model.exported_weights():
             after = measure(encoder, contexts, meanings, unseen)
         record |= _report_changes(contexts, usages, before, after)
@@ -505,7 +505,7 @@ def _train(
     objective: GoalObjective,
     benchmark: GoalBenchmark,
     settings: LearnSettings,
-    trainer: TrainerSettings,
+    recipe: TrainerSettings,
     run: RunFolder,
     placement: DeviceAndPrecision,
     facts: Mapping[str, Any],
@@ -514,7 +514,7 @@ def _train(
     accelerator, processes = start_processes(placement)
     config = {
         "model": settings.model.model_dump(),
-        "trainer": trainer.model_dump(),
+        "trainer": recipe.model_dump(),
         "seed": 0,
         "learned": facts,
     }
@@ -529,33 +529,35 @@ def _train(
         model.load(checkpoint)
     elif checkpoint is not None:
         encoder.load_state_dict(build_encoder(settings.model, placement, checkpoint).state_dict())
-    training = Training(
-        RunContext(run, placement, accelerator, processes),
-        trainer,
+    trainer = Trainer(
+        run,
+        accelerator,
+        processes,
+        recipe,
         model,
         objective,
         Suite([benchmark], processes),
         seed=0,
-        score_every=max(_SCORE_EVERY, len(objective.epoch_steps(0, trainer.accumulation))),
+        score_every=max(_SCORE_EVERY, len(objective.epoch_steps(0, recipe.accumulation))),
         dropout=False,
         checkpoint=checkpoint,
     )
-    train_loop(training)
+    train_loop(trainer)
     return model
 
 
-def _trainer(settings: LearnSettings, requests: Sequence[EmbeddingRequest]) -> TrainerSettings:
+def _recipe(settings: LearnSettings, requests: Sequence[EmbeddingRequest]) -> TrainerSettings:
     """The recipe: a step into tokens is of all texts, into weights of few; its rate falls to 0."""
     num_texts = len({request.text for request in requests})
-    recipe: dict[str, Any] = {"learning_rate": settings.learning_rate, "weight_decay": 0.0}
+    options: dict[str, Any] = {"learning_rate": settings.learning_rate, "weight_decay": 0.0}
     if settings.into == "tokens":
         num_parts = -(-num_texts // _PART)
-        recipe |= {"max_epochs": settings.steps, "accumulation": num_parts, "batch_size": num_parts * _PART}
-        recipe |= {"schedule": "cosine", "warmup_ratio": 0.0, "clip_norm": None}
+        options |= {"max_epochs": settings.steps, "accumulation": num_parts, "batch_size": num_parts * _PART}
+        options |= {"schedule": "cosine", "warmup_ratio": 0.0, "clip_norm": None}
     else:
         num_steps = min(-(-len(requests) // _BATCH_SIZE), num_texts)
         epochs = settings.epochs or max(_EPOCHS, -(-_MIN_STEPS // num_steps))
-        recipe |= {"max_epochs": epochs, "batch_size": -(-num_texts // num_steps)}
-    recipe |= {"monitor": ["learned/cosine"], "patience": None, "keep_checkpoints": 1}
+        options |= {"max_epochs": epochs, "batch_size": -(-num_texts // num_steps)}
+    options |= {"monitor": ["learned/cosine"], "patience": None, "keep_checkpoints": 1}
     defaults = yaml.safe_load((CONF / "trainer" / "default.yaml").read_text(encoding="utf-8"))
-    return TrainerSettings.model_validate(defaults | recipe)
+    return TrainerSettings.model_validate(defaults | options)

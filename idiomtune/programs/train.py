@@ -18,7 +18,7 @@ from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
 from idiomtune.training.checkpoint import read_state
 from idiomtune.training.finish import (
-    TrainContext,
+    RunContext,
     check_model,
     have_changed,
     make_suite,
@@ -35,7 +35,7 @@ from idiomtune.training.objective import user_revisions
 from idiomtune.training.prepare import memory_advice, prepare
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.step import Training
+from idiomtune.training.step import Trainer
 from idiomtune.training.sweeper import score_reporter
 from idiomtune.training.tracking import start_tracking
 
@@ -60,7 +60,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
     precision = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
     placement = choose_device(settings.device, settings.precision, precision)
     accelerator, processes = start_processes(placement)
-    context = TrainContext(run, placement, accelerator, processes, settings)
+    context = RunContext(settings, run, placement, accelerator, processes)
     with _opened_run(context) as checkpoint:
         step = read_state(checkpoint).step if checkpoint else 0
         with recording_end(run), start_tracking(run, settings, run.record["experiment"], step):
@@ -104,8 +104,10 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
             def push(saved: Path) -> None:
                 push_or_warn(settings.hub, saved, saved.name)  # to a branch of that name
 
-            training = Training(
-                context,
+            trainer = Trainer(
+                run,
+                accelerator,
+                processes,
                 settings.trainer,
                 remedies,
                 objective,
@@ -120,7 +122,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
                 on_saved=push if settings.hub.push == "every" else None,
                 on_score=score_reporter(),
             )
-            state = train_loop(training)
+            state = train_loop(trainer)
 
             # ---- the best model's: what is scored is what was saved
             best, weights = score_best(context, benchmarks, suite, state)
@@ -144,7 +146,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
 
 
 @contextlib.contextmanager
-def _opened_run(context: TrainContext) -> Iterator[Path | None]:
+def _opened_run(context: RunContext) -> Iterator[Path | None]:
     """The run's folder, reserved, with a record of this start; yields the checkpoint to resume from."""
     settings, run, processes = context.settings, context.run, context.processes
     run.writes = processes.is_main

@@ -3,7 +3,7 @@
 With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; once its
 gradient is known, each forward batch is run again with the same dropout. So memory is that of one forward
 batch, however many anchors a batch has. With several processes each runs its own forward batches, see
-:mod:`idiomtune.encoder.parallel`; :class:`~idiomtune.training.step.Training` sums their gradients once a
+:mod:`idiomtune.encoder.parallel`; :class:`~idiomtune.training.step.Trainer` sums their gradients once a
 step.
 """
 

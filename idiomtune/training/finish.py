@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import nn
 
 from idiomtune.benchmarks import Benchmark
@@ -18,6 +19,7 @@ from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.data.locations import held_out_idioms
 from idiomtune.data.usages import labelled_usages
+from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.facts import describe_reading
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder
@@ -26,6 +28,7 @@ from idiomtune.glossaries.records import glossary_note, learned_glossaries
 from idiomtune.glossaries.usage_gate import exclude_scored_idioms
 from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
+from idiomtune.io.processes import Processes
 from idiomtune.plugins.score import score_card
 from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState
@@ -34,8 +37,7 @@ from idiomtune.training.loop import monitor_name, monitored_scores
 from idiomtune.training.objective import module_benchmarks, saved_modules
 from idiomtune.training.optimizer import num_warmup_steps
 from idiomtune.training.prepare import Prepared
-from idiomtune.training.run_folder import BASELINE
-from idiomtune.training.step import RunContext
+from idiomtune.training.run_folder import BASELINE, RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +47,25 @@ _SCORED_ALIKE = 0.01  # how far scores of one model may be apart, by rounding an
 
 
 @dataclass(frozen=True)
-class TrainContext(RunContext):
-    """The shared parts of a run of `idiomtune train`, with its checked settings."""
+class RunContext:
+    """The shared parts of a run of `idiomtune train`.
+
+    Attributes:
+        settings: checked.
+        run: its folder, claimed and with a record.
+        placement: device and precision.
+        accelerator: the same, for training.
+        processes: of the launch; all train, the main one writes.
+    """
 
     settings: TrainSettings
+    run: RunFolder
+    placement: DeviceAndPrecision
+    accelerator: Accelerator
+    processes: Processes
 
 
-def make_suite(context: TrainContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
+def make_suite(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
@@ -59,7 +73,7 @@ def make_suite(context: TrainContext, benchmarks: list[Benchmark], modules: nn.M
     return Suite(benchmarks, context.processes, settings.truncated_dimensions)
 
 
-def check_model(context: TrainContext, prepared: Prepared, remedies: Remedies, *, resumed: bool) -> None:
+def check_model(context: RunContext, prepared: Prepared, remedies: Remedies, *, resumed: bool) -> None:
     """Check and record the models that are loaded: gate, weights that remedies need.
 
     Raises:
@@ -85,7 +99,7 @@ def check_model(context: TrainContext, prepared: Prepared, remedies: Remedies, *
 # ------------------------------------------------------------------ the untrained model and the best one
 
 
-def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, GlossaryEncoder | None]:
+def score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, GlossaryEncoder | None]:
     """The scores of the untrained model, stored in `baseline.json` for resuming.
 
     It reads a glossary as its users would, by a gate (but for the sample, which fits none).
@@ -128,7 +142,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Glossa
 
 
 def score_best(
-    context: TrainContext, benchmarks: list[Benchmark], before: Suite, state: TrainerState
+    context: RunContext, benchmarks: list[Benchmark], before: Suite, state: TrainerState
 ) -> tuple[Scorecard, list[float]]:
     """Score the saved model, loaded as a user loads it.
 
@@ -176,7 +190,7 @@ def have_changed(before: Sequence[float], after: Sequence[float]) -> bool:
 # ------------------------------------------------------------------ the report
 
 
-def model_card_now(context: TrainContext, has_tokens: bool, *, with_scores: bool = False) -> str:
+def model_card_now(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:
     """The model card of the run's present state."""
     folder = context.run.path
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8")) if with_scores else None
@@ -221,7 +235,7 @@ def _unchanged_notes(
 
 
 def report(
-    context: TrainContext,
+    context: RunContext,
     state: TrainerState,
     baseline: Scores,
     best: Scorecard,

@@ -1,4 +1,4 @@
-"""A training in progress, and one optimizer step of it: embed, loss, backward; then clip and update."""
+"""The trainer, and one optimizer step: embed, loss, backward; then clip and update."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings
-from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.sharding import shard
 from idiomtune.encoder.trained_parts import checkpoint_activations
@@ -49,32 +48,17 @@ OnScore = Callable[[float | None], None]  # None = not finite; may raise idiomtu
 OnSaved = Callable[[Path], None]
 
 
-@dataclass(frozen=True)
-class RunContext:
-    """The shared parts of a run.
-
-    Attributes:
-        run: its folder, claimed and with a record.
-        placement: device and precision.
-        accelerator: the same, for training.
-        processes: of the launch; all train, the main one writes.
-    """
-
-    run: RunFolder
-    placement: DeviceAndPrecision
-    accelerator: Accelerator
-    processes: Processes
-
-
 @dataclass
-class Training:
-    """A training, new or resumed: its parts, and its state, which the loop updates.
+class Trainer:
+    """What trains, in a new run or a resumed one: its parts, and its state, which the loop updates.
 
     All processes have the same one.
 
     Attributes:
-        context: what all parts of the run share.
-        trainer: the recipe.
+        run: its folder, claimed and with a record.
+        accelerator: for device and precision.
+        processes: of the launch; all train, the main one writes.
+        settings: the recipe.
         remedies: the encoder that is trained, with the remedies against forgetting.
         objective: data, batches and loss.
         suite: the benchmarks for checkpoints.
@@ -94,8 +78,10 @@ class Training:
         undefined: scores of the last evaluation that were not finite, by key.
     """
 
-    context: RunContext
-    trainer: TrainerSettings
+    run: RunFolder
+    accelerator: Accelerator
+    processes: Processes
+    settings: TrainerSettings
     remedies: Remedies
     objective: Objective
     suite: Suite
@@ -114,35 +100,34 @@ class Training:
     undefined: ScoreTable = field(default_factory=ScoreTable)
 
     def __post_init__(self) -> None:
-        self.run, self.encoder = self.context.run, self.remedies.encoder
-        self.processes, self.accelerator = self.context.processes, self.context.accelerator
+        self.encoder = self.remedies.encoder
         self._num_skipped = 0
-        trainer, objective = self.trainer, self.objective
-        self.steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
-        num_steps = self.steps_per_epoch * trainer.max_epochs
-        self.num_steps = min(num_steps, trainer.max_steps) if trainer.max_steps else num_steps
+        settings, objective = self.settings, self.objective
+        self.steps_per_epoch = len(objective.epoch_steps(0, settings.accumulation))
+        num_steps = self.steps_per_epoch * settings.max_epochs
+        self.num_steps = min(num_steps, settings.max_steps) if settings.max_steps else num_steps
         self._prepare_encoder()
         parts = self.encoder, self.accelerator, self.processes
-        if trainer.freeze_encoder:
+        if settings.freeze_encoder:
             self.embed = FrozenEmbedder(*parts)
         else:
-            self.embed = TrainableEmbedder(*parts, self.seed, caching=trainer.gradient_caching)
-        optimizer = build_optimizer(self.encoder, objective.head, trainer)
+            self.embed = TrainableEmbedder(*parts, self.seed, caching=settings.gradient_caching)
+        optimizer = build_optimizer(self.encoder, objective.head, settings)
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         if self.checkpoint is not None:
             self._load(self.checkpoint)
-        self.scheduler = build_scheduler(optimizer, trainer, self.state.step, self.num_steps)
+        self.scheduler = build_scheduler(optimizer, settings, self.state.step, self.num_steps)
         self.processes.same_parameters(objective.head)
-        if trainer.freeze_encoder:
+        if settings.freeze_encoder:
             self._embed_past()
 
     def _prepare_encoder(self) -> None:
         """Set the encoder's training options, and shard its weights."""
-        encoder, trainer, processes = self.encoder, self.trainer, self.processes
-        if trainer.activation_checkpointing:
+        encoder, settings, processes = self.encoder, self.settings, self.processes
+        if settings.activation_checkpointing:
             checkpoint_activations(encoder.transformer)
         processes.same_parameters(encoder)
-        if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
+        if processes.sharding is not None and (settings.freeze_encoder or settings.only_idiom_tokens):
             log.info("little or nothing of the encoder is trained, so it is not sharded")
         elif processes.sharding is not None:
             shard(encoder, encoder.transformer, processes.sharding, processes.count)
@@ -155,7 +140,7 @@ class Training:
         self.state = read_state(checkpoint)
         if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
             scaler.load_state_dict(scaler.state_dict() | {"scale": self.state.grad_scale})
-        check_resumed(self.state, self.sums(), self.objective, self.trainer.accumulation)
+        check_resumed(self.state, self.sums(), self.objective, self.settings.accumulation)
 
     def sums(self) -> tuple[float, ...]:
         """Checksums of what is trained and of the optimizer's state."""
@@ -167,14 +152,14 @@ class Training:
         By rounding, a text's embedding depends on the other texts of its forward batch.
         """
         for epoch in range(self.state.epoch + 1):
-            steps = self.objective.epoch_steps(epoch, self.trainer.accumulation)
+            steps = self.objective.epoch_steps(epoch, self.settings.accumulation)
             for step in steps if epoch < self.state.epoch else steps[: self.state.step_in_epoch]:
                 for anchors in step:
                     self.embed(self.objective.batch(epoch, anchors).requests, 0)
 
     def loss(self, rows: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of embeddings (R, D): the objective's, plus distillation and matryoshka terms."""
-        result = matryoshka_loss(self.objective, rows, batch, self.trainer.matryoshka or ())
+        result = matryoshka_loss(self.objective, rows, batch, self.settings.matryoshka or ())
         return self.remedies.add_distillation(result, rows, batch)
 
     def reduce_and_clip(self) -> tuple[float, bool]:
@@ -187,14 +172,14 @@ class Training:
         self.processes.sum_gradients(self.encoder.parameters())
         self.processes.sum_gradients(self.objective.head.parameters(), divide=True)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        max_norm = math.inf if self.trainer.clip_norm is None else self.trainer.clip_norm
+        max_norm = math.inf if self.settings.clip_norm is None else self.settings.clip_norm
         norm = float(self.accelerator.clip_grad_norm_(parameters, max_norm))
         self._num_skipped = 0 if math.isfinite(norm) else self._num_skipped + 1
         return norm, self._num_skipped > (0 if self.accelerator.scaler is None else _MAX_SKIPPED)
 
 
-def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Take one optimizer step, and update `training.state`.
+def take_step(trainer: Trainer, micro_batches: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Take one optimizer step, and update `trainer.state`.
 
     Args:
         micro_batches: the anchors of each micro-step, by number.
@@ -207,8 +192,8 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         UserError: if the loss or its gradient is not finite, or too many steps had nothing to learn from.
     """
     started = time.perf_counter()
-    objective, trainer, state = training.objective, training.trainer, training.state
-    training.encoder.train(training.dropout)
+    objective, settings, state = trainer.objective, trainer.settings, trainer.state
+    trainer.encoder.train(trainer.dropout)
     objective.head.train()
 
     loss, num_texts, is_empty, part, reason = 0.0, 0, True, "", ""
@@ -221,10 +206,10 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         if state.step_in_epoch < _NUM_LABELLED:
             check_labels(batch)
         batch_weight = len(anchors) / num_anchors
-        result, num_embedded = compute_gradients(training, batch, micro, batch_weight)
+        result, num_embedded = compute_gradients(trainer, batch, micro, batch_weight)
         value = result.loss.item()
         if not math.isfinite(value):
-            raise _not_finite("loss", value, [batch], training)
+            raise _not_finite("loss", value, [batch], trainer)
         loss += value * batch_weight
         num_texts += num_embedded
         is_empty = is_empty and result.is_empty
@@ -234,31 +219,31 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
     section = objective.parts[part].section if part in objective.parts else "objective"
     reason = in_section(reason, section)
-    if state.num_empty[part] >= trainer.max_empty_steps:
-        raise _empty_step_error(part, section, reason, training)
-    grad_norm, is_invalid = training.reduce_and_clip()
+    if state.num_empty[part] >= settings.max_empty_steps:
+        raise _empty_step_error(part, section, reason, trainer)
+    grad_norm, is_invalid = trainer.reduce_and_clip()
     if is_empty or grad_norm == 0:
         reason = reason or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
         state.empty_steps[reason] = state.empty_steps.get(reason, 0) + 1
     if is_invalid:
-        raise _not_finite("gradient norm", grad_norm, batches, training)
-    training.optimizer.step()
-    training.scheduler.step()
-    training.optimizer.zero_grad(set_to_none=True)
+        raise _not_finite("gradient norm", grad_norm, batches, trainer)
+    trainer.optimizer.step()
+    trainer.scheduler.step()
+    trainer.optimizer.zero_grad(set_to_none=True)
 
     if state.step_in_epoch == 0:  # the mean that is logged is of one epoch at most
         state.loss_sum, state.num_losses = 0.0, 0
     state.step += 1
     state.step_in_epoch += 1
-    state.grad_scale = scaler.get_scale() if (scaler := training.accelerator.scaler) else None
+    state.grad_scale = scaler.get_scale() if (scaler := trainer.accelerator.scaler) else None
     state.loss_sum += loss
     state.num_losses += 1
     return {
         "step": state.step,
-        "epoch": state.epoch + state.step_in_epoch / training.steps_per_epoch,
+        "epoch": state.epoch + state.step_in_epoch / trainer.steps_per_epoch,
         "loss": loss,
         **({f"{part}/loss": loss} if part else {}),
-        "lr": trainer.learning_rate * schedule(trainer, state.step - 1, training.num_steps),
+        "lr": settings.learning_rate * schedule(settings, state.step - 1, trainer.num_steps),
         "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
         "texts_per_second": num_texts / (time.perf_counter() - started),
         **({"empty_steps": sum(state.empty_steps.values())} if state.empty_steps else {}),
@@ -267,7 +252,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
 
 
 def compute_gradients(
-    training: Training, batch: Batch, micro: int = 0, weight: float = 1.0
+    trainer: Trainer, batch: Batch, micro: int = 0, weight: float = 1.0
 ) -> tuple[ObjectiveLoss, int]:
     """The forward and the backward pass of one micro-step; gradients accumulate.
 
@@ -278,28 +263,28 @@ def compute_gradients(
     Returns:
         The loss, and how many texts went through the encoder, in all processes.
     """
-    embedded = training.embed(batch.requests, training.state.step, micro)
-    result = training.loss(embedded.rows, batch)
+    embedded = trainer.embed(batch.requests, trainer.state.step, micro)
+    result = trainer.loss(embedded.rows, batch)
     embedded.backward(result.loss * weight)
     return result, embedded.num_texts
 
 
-def _not_finite(quantity: str, value: float, batches: Sequence[Batch], training: Training) -> UserError:
+def _not_finite(quantity: str, value: float, batches: Sequence[Batch], trainer: Trainer) -> UserError:
     """The error for a loss or gradient that is not finite; its batches are written to a file."""
-    state, run = training.state, training.run
+    state, run = trainer.state, trainer.run
     path = run.path / "nonfinite_batch.json"
     anchors = [anchor for batch in batches for anchor in batch.anchors]
     texts = [request.text for batch in batches for request in batch.requests]
     position = {"step": state.step + 1, "epoch": state.epoch}
     if run.writes:
         write_json(path, {**position, quantity: str(value), "anchors": anchors, "texts": texts})
-    layer = None if training.processes.count > 1 else _first_not_finite(training.encoder, batches[0])
+    layer = None if trainer.processes.count > 1 else _first_not_finite(trainer.encoder, batches[0])
     return UserError(
         f"the {quantity} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
         f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
         + (f"  The first layer that gives NaN or infinity for these texts: {layer}.\n" if layer else "")
         + f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
-        f"  Usual causes: too high a learning rate (it is {training.trainer.learning_rate:g}), too low a "
+        f"  Usual causes: too high a learning rate (it is {trainer.settings.learning_rate:g}), too low a "
         "temperature of the loss, precision=fp16 (try bf16 or fp32)."
     )
 
@@ -324,7 +309,7 @@ def _first_not_finite(encoder: GlossaryEncoder, batch: Batch) -> str | None:
     return next(iter(layers), None)
 
 
-def _empty_step_error(part: str, section: str, reason: str, training: Training) -> UserError:
+def _empty_step_error(part: str, section: str, reason: str, trainer: Trainer) -> UserError:
     """The error for a loss and gradient that were zero in many steps in a row.
 
     Args:
@@ -332,7 +317,7 @@ def _empty_step_error(part: str, section: str, reason: str, training: Training) 
         section: where the options of its loss are.
         reason: of the last step, if known; else no triplet was mined.
     """
-    state = training.state
+    state = trainer.state
     reason = reason or (
         "no triplet was mined. If all keep the margin, nothing is left to learn: end the run with "
         f"trainer.max_steps, or raise the loss's mining_margin, or choose other triplets (in {section})"
@@ -342,5 +327,5 @@ def _empty_step_error(part: str, section: str, reason: str, training: Training) 
         f"to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
         f"  - {reason}\n"
         "  - or allow more such steps: trainer.max_empty_steps\n"
-        f"  {last_saved(training.run.path)}."
+        f"  {last_saved(trainer.run.path)}."
     )

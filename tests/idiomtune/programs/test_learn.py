@@ -567,11 +567,11 @@ def test_the_recipe_of_weights(knot: Path) -> None:
     config = composed("learn", f"glossary={knot}", "corpus=c.txt", "learning_rate=4e-4")
     sentences = [EmbeddingRequest(f"{number}") for number in range(1200)]
     requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
-    trainer = recipe._trainer(check(LearnSettings, config), requests)
+    trainer = recipe._recipe(check(LearnSettings, config), requests)
     assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("linear", 0.1, 1.0)
     assert (trainer.learning_rate, trainer.weight_decay, trainer.max_epochs) == (4e-4, 0.0, 6)
     assert (trainer.batch_size, trainer.accumulation) == (42, 1)  # 63 of the 1,800 embeddings
-    few = recipe._trainer(check(LearnSettings, config), requests[:120])  # 2 steps an epoch
+    few = recipe._recipe(check(LearnSettings, config), requests[:120])  # 2 steps an epoch
     assert (few.max_epochs, few.batch_size) == (75, 60)
 
 

@@ -99,7 +99,7 @@ def test_a_resumed_run_with_another_state_than_was_saved_ends(
         with pytest.raises(Interrupted):
             train(tmp_path, options)
 
-    class Spoiled(step.Training):
+    class Spoiled(step.Trainer):
         def sums(self) -> tuple[float, ...]:
             plan = self.objective.epoch_steps
             self.objective.epoch_steps = lambda *given: plan(*given)[::-1]  # type: ignore[method-assign]
@@ -110,7 +110,7 @@ def test_a_resumed_run_with_another_state_than_was_saved_ends(
                     p.mul_(1.001)
             return super().sums()
 
-    monkeypatch.setattr("idiomtune.programs.train.Training", Spoiled)
+    monkeypatch.setattr("idiomtune.programs.train.Trainer", Spoiled)
     with pytest.raises(
         UserError, match=r"other weights and optimizer's moments and steps .* at step 2[^0-9]"
     ):

@@ -17,7 +17,7 @@ from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
-from idiomtune.training.step import Training
+from idiomtune.training.step import Trainer
 from tests.tiny_runs import train
 
 Weights = dict[str, torch.Tensor]
@@ -29,12 +29,12 @@ class DoneError(Exception):
 
 
 def before_updates(
-    monkeypatch: pytest.MonkeyPatch, look: Callable[[Training, float], None], *, num: int
+    monkeypatch: pytest.MonkeyPatch, look: Callable[[Trainer, float], None], *, num: int
 ) -> None:
     """Let something look at a run between a step's gradient and its update, and end it after `num` times."""
-    real, calls = Training.reduce_and_clip, 0
+    real, calls = Trainer.reduce_and_clip, 0
 
-    def reduce(self: Training) -> tuple[float, bool]:
+    def reduce(self: Trainer) -> tuple[float, bool]:
         nonlocal calls
         norm, is_invalid = real(self)
         calls += 1
@@ -43,26 +43,26 @@ def before_updates(
             raise DoneError
         return norm, is_invalid
 
-    monkeypatch.setattr(Training, "reduce_and_clip", reduce)
+    monkeypatch.setattr(Trainer, "reduce_and_clip", reduce)
 
 
-def parameters(training: Training) -> dict[str, torch.nn.Parameter]:
-    modules = training.encoder, training.objective.head
+def parameters(trainer: Trainer) -> dict[str, torch.nn.Parameter]:
+    modules = trainer.encoder, trainer.objective.head
     return {f"{i}.{name}": p for i, m in enumerate(modules) for name, p in m.named_parameters()}
 
 
-def assert_updated(training: Training, before: Weights, gradients: Weights) -> None:
+def assert_updated(trainer: Trainer, before: Weights, gradients: Weights) -> None:
     """Trained weights are those of AdamW's first step (with moments g and g²), the others stay.
 
     Also after the scoring in between.
     """
-    decays = {id(p): g["weight_decay"] for g in training.optimizer.param_groups for p in g["params"]}
+    decays = {id(p): g["weight_decay"] for g in trainer.optimizer.param_groups for p in g["params"]}
     moved = 0
-    for name, p in parameters(training).items():
+    for name, p in parameters(trainer).items():
         if not p.requires_grad:
             assert torch.equal(p, before[name]), name
             continue
-        rate, g = training.trainer.learning_rate, gradients.get(name, torch.zeros_like(p))
+        rate, g = trainer.settings.learning_rate, gradients.get(name, torch.zeros_like(p))
         expected = before[name] * (1 - rate * decays[id(p)]) - rate * g / (g.abs() + 1e-8)
         # Without a gradient, AdamW leaves out the decay too.
         torch.testing.assert_close(p.detach(), expected if name in gradients else before[name])
@@ -71,15 +71,15 @@ def assert_updated(training: Training, before: Weights, gradients: Weights) -> N
 
 
 @torch.no_grad()
-def assert_derivative(training: Training, norm: float) -> None:
+def assert_derivative(trainer: Trainer, norm: float) -> None:
     """The gradient is that of the step's loss, by differences: along itself, and randomly uphill."""
-    state, objective = training.state, training.objective
-    micro_batches = objective.epoch_steps(state.epoch, training.trainer.accumulation)[state.step_in_epoch]
+    state, objective = trainer.state, trainer.objective
+    micro_batches = objective.epoch_steps(state.epoch, trainer.settings.accumulation)[state.step_in_epoch]
     num_anchors = sum(map(len, micro_batches))
-    trained = [p for p in parameters(training).values() if p.requires_grad]
+    trained = [p for p in parameters(trainer).values() if p.requires_grad]
     starts = [p.clone() for p in trained]
     gradient = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-    unclipped = max(1.0, norm / (training.trainer.clip_norm or math.inf))
+    unclipped = max(1.0, norm / (trainer.settings.clip_norm or math.inf))
 
     def loss_at(size: float, direction: list[torch.Tensor]) -> float:
         for p, start, d in zip(trained, starts, direction, strict=True):
@@ -87,8 +87,8 @@ def assert_derivative(training: Training, norm: float) -> None:
         total = 0.0
         for micro, anchors in enumerate(micro_batches):
             batch = objective.batch(state.epoch, anchors)
-            rows = training.embed(batch.requests, state.step, micro).rows
-            total += len(anchors) / num_anchors * training.loss(rows, batch).loss.item()
+            rows = trainer.embed(batch.requests, state.step, micro).rows
+            total += len(anchors) / num_anchors * trainer.loss(rows, batch).loss.item()
         return total
 
     draw = torch.Generator().manual_seed(0)
@@ -132,12 +132,12 @@ def test_the_gradient_is_the_derivative_and_the_update_is_adamws(
     """With dropout, of the second step, after the first was taken and scored."""
     before: list[tuple[Weights, Weights]] = []
 
-    def look(training: Training, norm: float) -> None:
+    def look(trainer: Trainer, norm: float) -> None:
         if before:
-            assert_updated(training, *before[0])
-            assert_derivative(training, norm)
-        named = {name: p.detach().clone() for name, p in parameters(training).items()}
-        gradients = {n: p.grad.clone() for n, p in parameters(training).items() if p.grad is not None}
+            assert_updated(trainer, *before[0])
+            assert_derivative(trainer, norm)
+        named = {name: p.detach().clone() for name, p in parameters(trainer).items()}
+        gradients = {n: p.grad.clone() for n, p in parameters(trainer).items() if p.grad is not None}
         before.append((named, gradients))
 
     before_updates(monkeypatch, look, num=2)
@@ -154,8 +154,8 @@ def test_the_optimizers_rates_are_those_of_the_schedule(
     """From 0 through the warm-up to 0, of the encoder and of an objective's modules."""
     rates: list[list[float]] = []
 
-    def look(training: Training, _: float) -> None:
-        rates.append([group["lr"] for group in training.optimizer.param_groups])
+    def look(trainer: Trainer, _: float) -> None:
+        rates.append([group["lr"] for group in trainer.optimizer.param_groups])
 
     before_updates(monkeypatch, look, num=6)
     more = ["trainer.warmup_steps=2", "trainer.head_learning_rate=1e-2", "eval.every=end"]
