@@ -27,13 +27,14 @@ from idiomtune.data.sources import DataFiles
 from idiomtune.encoder import device
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries.learning import find_sentences, plain_requests, targets
 from idiomtune.glossaries.meanings import GlossaryForm, GlossaryReader
 from idiomtune.glossaries.records import glossary_note, learned_glossaries
 from idiomtune.glossaries.tables import read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
-from idiomtune.programs.learn import find_sentences, learn, plain_requests, targets
+from idiomtune.programs.learn import learn
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training import loop
 from tests.faults import Fault, Outcome, started
