@@ -338,12 +338,6 @@ def changed_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
     return [n for n in sums if not is_file(folder / n) or fingerprint(folder / n) != sums[n]]
 
 
-def files_in(folder: Path) -> list[str]:
-    """The paths in a folder of all its files and links."""
-    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return sorted(path.relative_to(folder).as_posix() for path in paths)
-
-
 def find_links(folder: Path, *, excluding: Iterable[str] = ()) -> list[Path]:
     """All symbolic links in a folder and below it.
 

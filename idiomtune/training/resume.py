@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 # be the same). A glossary may also be in another folder.
 _LENGTH = ("trainer.max_epochs", "trainer.max_steps")
 _GLOSSARY = "model.glossary"
-_SECTIONS = ("model", "data", "trainer", "forgetting", "eval", "hub")  # with the same options in every run
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -161,19 +160,7 @@ def saved_config(
             "without resume="
         )
     check_resumed(folder, saved, composed)
-    return _with_new_options(saved, composed) | {"resume": str(folder)}
-
-
-def _with_new_options(saved: dict[str, Any], composed: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded configuration, with the defaults of options that the project has got since."""
-    options = {name: value for name, value in composed.items() if not isinstance(value, dict)}
-    pairs = {name: (composed.get(name), saved.get(name)) for name in _SECTIONS}
-    sections = {
-        name: defaults | recorded
-        for name, (defaults, recorded) in pairs.items()
-        if isinstance(defaults, dict) and isinstance(recorded, dict)
-    }
-    return options | saved | sections
+    return saved | {"resume": str(folder)}
 
 
 def _as_recorded(value: Any) -> Any:
@@ -206,7 +193,7 @@ def _set(config: dict[str, Any], key: str, value: Any) -> None:
 
 
 def start_or_resume(
-    run: RunFolder, config: dict[str, Any], experiment: str, *, resume: bool, **facts: Any
+    run: RunFolder, config: dict[str, Any], experiment: str, *, resume: bool, **facts: object
 ) -> Path | None:
     """Open a new run's record, or continue that of the run in the folder.
 

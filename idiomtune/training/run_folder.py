@@ -20,7 +20,6 @@ from idiomtune.errors import UserError, resume_command
 from idiomtune.io.files import (
     changed_files,
     code_version,
-    files_in,
     find_links,
     fingerprint,
     free_name,
@@ -34,7 +33,7 @@ from idiomtune.io.files import (
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.outputs import LOCK, TakenError, lock
 from idiomtune.io.records import readable_record
-from idiomtune.io.run_files import CHECKSUMS, checkpoints
+from idiomtune.io.run_files import checkpoints
 from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import logged_to
 from idiomtune.plugins.score import ScoreTable
@@ -45,17 +44,13 @@ LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
 BASELINE = ("baseline.json", "per_query_baseline")
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
-# Files that a run replaces; all files of runs and reports, except those of models.
-_REPLACED = re.compile(
-    r"(best|plots|predictions|per_query(_baseline)?)/.+|(run|scores|baseline)\.json|metrics\.jsonl"
-    r"|config\.yaml|error\.log|report\.html"
-)
+# What a run writes, of which the last ones may be there before it is on record.
 _WRITTEN = re.compile(
-    r"(\.hydra|wandb|tensorboard|predictions|\.(step_\d+|best)(_old)?)/.+|plots/[^/]+\.png"
-    r"|per_query(_baseline)?/[^/]+\.jsonl|(run|scores|baseline|nonfinite_batch|wandb)\.json|metrics\.jsonl"
-    r"|config\.yaml|(train|error)\.log|(report|explore)\.html|table\.(md|csv|tex)|published\.md|\.lock"
-    r"|(.+/)?\.[^/]+\.partial(/.+)?"
+    r"best|plots|predictions|per_query(_baseline)?|wandb|tensorboard|step_\d+|\.(step_\d+|best)(_old)?"
+    r"|(run|scores|baseline|nonfinite_batch|wandb)\.json|(metrics|negatives(_.+)?)\.jsonl|config\.yaml"
+    r"|(error|train)\.log|\.hydra|(report|explore)\.html|table\.(md|csv|tex)|published\.md"
 )
+_EARLY = frozenset({LOG, START})
 
 
 def contains_run(folder: Path) -> bool:
@@ -184,10 +179,7 @@ class RunFolder:
                 try:
                     held.enter_context(self.lock())
                     if not resume:
-                        self._refuse_others(overwrite=overwrite)
-                        if overwrite and (path / "run.json").is_file():
-                            for old in {*path.iterdir()} - {path / LOCK}:
-                                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+                        self._make_room(overwrite=overwrite)
                         self.refuse_a_run()
                     break
                 except TakenError:
@@ -196,30 +188,22 @@ class RunFolder:
                         raise
             yield
 
-    def _refuse_others(self, *, overwrite: bool) -> None:
-        """Check that a new run replaces only files that runs write.
-
-        Args:
-            overwrite: the run that is there is removed, with all else in the folder.
+    def _make_room(self, *, overwrite: bool) -> None:
+        """Remove the run that is there, if that is asked for; other files in the folder stay.
 
         Raises:
-            UserError: naming them.
+            UserError: if there is no run, and a file that a run would replace.
         """
-        record, present = readable_record(self.path / "run.json"), files_in(self.path)
-        others: list[str] = []
-        if "status" not in record and not (self.path / START).is_dir():
-            others = [*filter(_REPLACED.fullmatch, present)]
+        written = [path for path in self.path.iterdir() if _WRITTEN.fullmatch(path.name)]
+        if "status" not in readable_record(self.path / "run.json") and not (self.path / START).is_dir():
+            if others := [path.name for path in written if path.name not in _EARLY]:
+                raise UserError(
+                    f"the run folder {self.path} contains {list_names(sorted(others))}, which no run has "
+                    "written and a new one would replace: move it, or name another folder with run_dir="
+                )
         elif overwrite:
-            models = {"best": {"README.md"}, **{p.name: {CHECKSUMS} for p in checkpoints(self.path)}}
-            saved = {name for p in checkpoints(self.path) for name in readable_record(p / CHECKSUMS)}
-            of_run = {f"{folder}/{name}" for folder in models for name in saved | models[folder]}
-            of_run |= {*record.get("sums", ())}
-            others = [name for name in present if name not in of_run and not _WRITTEN.fullmatch(name)]
-        if others:
-            raise UserError(
-                f"the run folder {self.path} contains {list_names(others)}, which no run has written and a "
-                "new one would replace: move it, or name another folder with run_dir="
-            )
+            for path in written:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def refuse_a_run(self) -> None:
         """Check that the folder holds no run that a new one must not overwrite.
@@ -245,7 +229,7 @@ class RunFolder:
 
     # -------------------------------------------------------------- its record
 
-    def start(self, config: dict[str, Any], **facts: Any) -> None:
+    def start(self, config: dict[str, Any], **facts: object) -> None:
         """Write the resolved configuration and everything needed to repeat the run.
 
         Removes what an earlier start left that ended before its first checkpoint.
@@ -257,7 +241,7 @@ class RunFolder:
             config, {"status": "running", "started": _now(), "ended": None, **_surroundings(), **facts}
         )
 
-    def resume(self, config: dict[str, Any], step: int, saved: Mapping[str, Any], **facts: Any) -> None:
+    def resume(self, config: dict[str, Any], step: int, saved: Mapping[str, Any], **facts: object) -> None:
         """Resume a run from its checkpoint at `step`: what was logged after that is dropped.
 
         Args:
@@ -281,7 +265,7 @@ class RunFolder:
         """The run's records so far, for a copy in a checkpoint."""
         return {"config": self._config, "run": self.record, "metrics": self.metrics()}
 
-    def update(self, **facts: Any) -> None:
+    def update(self, **facts: object) -> None:
         """Add to `run.json`."""
         self.record |= facts
         if self.writes:
@@ -310,7 +294,7 @@ class RunFolder:
             write_text(path, hide_secrets("".join(traceback.format_exception(error))))
             error.add_note(f"traceback: {path}")
 
-    def end(self, status: str, **facts: Any) -> None:
+    def end(self, status: str, **facts: object) -> None:
         """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""
         self.update(status=status, ended=_now(), **facts)
 

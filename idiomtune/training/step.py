@@ -294,7 +294,7 @@ def _first_not_finite(encoder: GlossaryEncoder, batch: Batch) -> str | None:
     names = {module: name for name, module in encoder.named_modules() if not any(module.children())}
     layers: list[str] = []
 
-    def look(module: nn.Module, _inputs: Any, output: Any) -> None:
+    def look(module: nn.Module, _inputs: object, output: object) -> None:
         tensors = output.values() if isinstance(output, dict) else [output]
         if module in names and any(isinstance(t, Tensor) and not t.isfinite().all() for t in tensors):
             layers.append(names[module])

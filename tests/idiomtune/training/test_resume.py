@@ -494,16 +494,6 @@ def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
     assert str(error).count(named) == 1
 
 
-def test_an_option_that_the_project_has_got_since_has_its_default(tmp_path: Path) -> None:
-    save(tmp_path, 2, RECORDED)
-    others = {name: f"not {value}" for name, value in THEN["trainer"].items()}
-    found = saved_config(
-        tmp_path, changed(trainer=others | {"newer": 1}, newest=2, seed=9, eval=None), "x", []
-    )
-    assert (found["seed"], found["newest"]) == (THEN["seed"], 2)
-    assert found["trainer"] == THEN["trainer"] | {"newer": 1}
-
-
 def test_an_option_that_may_be_a_list_is_the_same_as_one(tmp_path: Path) -> None:
     then = THEN | {"trainer": THEN["trainer"] | {"monitor": ["a/b"]}, "data": {"columns": {}}}
     save(tmp_path, 2, RECORDED | {"config": then})
