@@ -77,7 +77,7 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
         hard_weight: float = 1.0,
         soft_weight: float = 1.0,
         positives: Positives = "mean",
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if "distance" in kwargs:
             raise TypeError("IdiomInfoNCELoss compares by cosine similarity: leave distance out")
@@ -133,7 +133,7 @@ class WithinGroupMiner(BaseMiner):  # type: ignore[misc]
         >>> assert loss(embeddings, groups.labels, miner(embeddings, groups.labels)) > 0
     """
 
-    def __init__(self, miner: BaseMiner, group_of_label: Tensor, **kwargs: Any) -> None:
+    def __init__(self, miner: BaseMiner, group_of_label: Tensor, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.miner = miner
         self.register_buffer("group_of_label", group_of_label)

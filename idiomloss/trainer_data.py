@@ -82,7 +82,7 @@ def check_dataset(dataset: Any, loss: nn.Module) -> None:
         )
 
 
-def _first_name(label: Any) -> str | None:
+def _first_name(label: object) -> str | None:
     """The first word among the numbers of a label, however deep."""
     if isinstance(label, str):
         return label

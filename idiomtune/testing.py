@@ -45,9 +45,9 @@ _WIDTH = 32  # of embeddings
 def check_objective(
     objective: ObjectiveOptions | str | Callable[[int], Objective],
     *overrides: str,
-    data: Any = "sample",
+    data: object = "sample",
     skip: Collection[str] = (),
-    **options: Any,
+    **options: object,
 ) -> list[str]:
     """Check an objective.
 
@@ -80,7 +80,7 @@ def check_objective(
 
 @run_alone
 def check_benchmark(
-    benchmark: BenchmarkOptions | str | Benchmark, *overrides: str, skip: Collection[str] = (), **options: Any
+    benchmark: BenchmarkOptions | str | Benchmark, *overrides: str, skip: Collection[str] = (), **options: object
 ) -> list[str]:
     """Check a benchmark.
 
@@ -162,7 +162,7 @@ class _ObjectiveChecks:
     def _rows(self, batch: Batch) -> Tensor:
         return _rows(batch.requests, width=self._width)
 
-    def _loss(self, batch: Batch, rows: Any = None, of: Objective | None = None) -> ObjectiveLoss:
+    def _loss(self, batch: Batch, rows: Tensor | None = None, of: Objective | None = None) -> ObjectiveLoss:
         seed_everything(0)  # as the loop does, for what modules draw
         return (of or self._objective).loss(self._rows(batch) if rows is None else rows, batch)
 

@@ -182,7 +182,7 @@ def _get(config: dict[str, Any], key: str) -> Any:
     return value
 
 
-def _set(config: dict[str, Any], key: str, value: Any) -> None:
+def _set(config: dict[str, Any], key: str, value: object) -> None:
     *parents, last = key.split(".")
     for part in parents:
         config = config.setdefault(part, {})

@@ -53,7 +53,7 @@ class OptunaSweeper(Sweeper):
             a message about them here.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         self._options = options
 
     def setup(self, *, config: DictConfig, hydra_context: HydraContext, **task: Any) -> None:
@@ -97,7 +97,7 @@ class OptunaSweeper(Sweeper):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         settings = self._settings
         address = settings.storage or f"sqlite:///{self._folder / 'study.db'}?timeout=60"
-        storage: Any = address
+        storage: str | optuna.storages.JournalStorage = address
         try:
             if address.startswith("journal:"):
                 file = optuna.storages.journal.JournalFileBackend(address.removeprefix("journal:"))

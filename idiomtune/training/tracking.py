@@ -74,7 +74,7 @@ class TensorBoardTracker:
 
         self._monitor = monitor
         self._with_curve: set[str] = set()
-        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
         log.info("tracking: tensorboard --logdir %s", folder)
 
     def log(self, record: Mapping[str, Any]) -> None:
