@@ -72,13 +72,6 @@ def test_every_layout_gives_the_same(tmp_path: Path, layout: Any) -> None:
     assert all(path.is_file() for path in found.files)
 
 
-def test_documents_that_occur_twice_are_all_named(tmp_path: Path) -> None:
-    document = '{"_id": "%s", "text": "%s"}\n'
-    corpus = "".join(document % (id_, "A cat sat.") for id_ in ("d1", "ä", "d3", "ä", "d1", "ä"))
-    with pytest.raises(UserError, match="3 problems"):
-        read_collection("mine", write_collection(tmp_path, corpus=corpus))
-
-
 def test_which_judgements_is_chosen(tmp_path: Path) -> None:
     folder = write_collection(tmp_path)
     write(folder / "qrels" / "dev.tsv", "q1\td2\n")  # without a header or grades: whatever was clicked

@@ -211,12 +211,6 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path) -> None:
     assert all((count[count > 0] == 4).all() for count in counts)
 
 
-def test_a_group_of_one_sentence_is_the_first(tmp_path: Path) -> None:
-    rows = [{"text": "sentence 0", "label": "label 0", "group": "first"}]
-    rows += [{"text": f"sentence {i}", "label": f"label {i}", "group": "second"} for i in range(1, 4)]
-    assert labelled(tmp_path, rows, batch_size=4, order="file").epoch_steps(0, 1) == [[[0, 1, 2, 3]]]
-
-
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
     data = own_data(tmp_path, rows, {"anchor": "x", "positive": "y"})
