@@ -50,9 +50,6 @@ def test_texts_of_one_group_give_no_triplets_across_groups() -> None:
     groups = label_groups([(1, 0), (0, 1)])
     assert AdaptiveTripletLoss().can_learn(groups)
     assert not AdaptiveTripletLoss(scope="within").can_learn(groups)
-    assert not AdaptiveTripletLoss(triplets="easy").can_learn(groups)
-    assert AdaptiveTripletLoss(triplets="easy", margin=0.5).can_learn(groups)
-    assert AdaptiveTripletLoss(triplets="easy", margin=0.4, mining_margin=0.4).mines_in_vain
 
 
 def test_steps_are_as_few_as_can_hold_the_groups() -> None:
