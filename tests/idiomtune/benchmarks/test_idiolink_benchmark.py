@@ -68,33 +68,6 @@ def test_by_hand() -> None:
     assert "recall_at_r" not in second
 
 
-def test_the_map_of_an_idiom_by_hand() -> None:
-    """Three unit vectors lie in a plane: the map keeps their distances; the literal one is left below."""
-    documents = [make(f"d{n}", "a", usage) for n, usage in enumerate(("literal", "idiomatic", "sense"))]
-    split = val([*documents, make("d3", "b", "literal")], ask("q0", "a", "idiomatic"))  # b: of no query
-    rows = torch.tensor([[3.0, 0, 0, 0], [0, 1, 0, 0], [0.6, 0, 0.8, 0], [1, 1, 1, 1], [0, 1, 0, 0]])
-    (found,) = idiolink([split], "sentence").score(in_turn(rows)).maps
-    points = found["points"]
-    assert (found["split"], found["idiom"]) == ("val", "a")
-    assert [(p["id"], p["usage"]) for p in points] == [(d.id, d.usage) for d in documents]
-    places, units = torch.tensor([[p["x"], p["y"]] for p in points]), torch.nn.functional.normalize(rows[:3])
-    torch.testing.assert_close(torch.cdist(places, places), torch.cdist(units, units), atol=1e-3, rtol=0)
-    assert (places[1:].mean(0) > places[0]).all()
-    assert len(found["explained"]) == 2
-    assert sum(found["explained"]) == pytest.approx(1)
-    assert all(p[axis] == round(p[axis], 4) for p in points for axis in "xy")
-
-
-@pytest.mark.parametrize(("size", "num_maps"), [(1, 0), (2, 1)])
-def test_a_plane_needs_two_dimensions_and_three_documents(size: int, num_maps: int) -> None:
-    """Idiom a has three documents, b two."""
-    documents = [make(f"{i}{n}", i, "literal") for i, number in (("a", 3), ("b", 2)) for n in range(number)]
-    split = val(documents, ask("q0", "a", "literal"), ask("q1", "b", "literal"))
-    rows = torch.randn(7, size, generator=torch.Generator().manual_seed(0))
-    found = idiolink([split], "sentence").score(in_turn(rows)).maps
-    assert [one["idiom"] for one in found] == ["a"] * num_maps
-
-
 def test_the_first_ten_are_scored_and_kept() -> None:
     """The one relevant document of the query comes eleventh of twelve."""
     documents = [make("d0", "a", "literal"), *(make(f"d{n}", "b", "literal") for n in range(1, 12))]

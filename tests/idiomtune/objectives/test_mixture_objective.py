@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss, Part
 from idiomtune.objectives.mixture import MixtureObjective
 from idiomtune.requests import EmbeddingRequest
@@ -73,8 +72,6 @@ def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
         assert sorted(ours) == sorted(counted[epoch * 30 : (epoch + 1) * 30])
         sizes.append(len(pickle.dumps(vars(mixture))))
     assert sizes[-1] < sizes[0] + 100, "epochs are not kept"
-
-
 
 
 def test_the_loss_and_its_logs_are_the_parts() -> None:
