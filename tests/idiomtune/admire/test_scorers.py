@@ -372,13 +372,6 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     assert scorer.training
 
 
-def test_without_gold_there_are_predictions_only(build: Build) -> None:
-    benchmark = ExpertsBenchmark(build().head, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
-    result = benchmark.score(in_turn(torch.randn(len(benchmark.requests), WIDTH)))
-    assert not result.scores
-    assert "admire_dev_experts_text.tsv" in result.predictions
-
-
 @pytest.mark.parametrize("system", ["admire", "aima"])
 def test_a_saved_scorer_scores_the_same(build: Build, tmp_path: Path, system: str) -> None:
     scorer = build(system=system).head.eval()

@@ -110,8 +110,7 @@ COPIES: dict[str, Callable[[str, int], dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("how", COPIES)
-@pytest.mark.parametrize("by", ["label", "group"])
+@pytest.mark.parametrize(("how", "by"), zip(COPIES, ("label", "group", "label"), strict=True))
 def test_copies_of_a_row_count_once(how: str, by: str, tmp_path: Path, tiny: Encoder, caplog: Log) -> None:
     """As if each text were there once, whatever else its rows say: no text finds itself."""
     caplog.set_level("INFO")

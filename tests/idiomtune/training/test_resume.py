@@ -23,7 +23,6 @@ from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
     _check_length,
     _checkpoint_to_resume,
-    check_same_data,
     find_run,
     newest_unfinished,
     saved_config,
@@ -420,16 +419,6 @@ def test_an_option_that_the_project_has_got_since_has_its_default(tmp_path: Path
     assert found["trainer"] == THEN["trainer"] | {"newer": 1}
 
 
-def test_an_option_that_may_be_a_list_is_the_same_as_one(tmp_path: Path) -> None:
-    then = THEN | {"trainer": THEN["trainer"] | {"monitor": ["a/b"]}, "data": {"columns": {}}}
-    save(tmp_path, 2, RECORDED | {"config": then})
-    now = changed(trainer={"monitor": "a/b"}, data={"columns": None})
-    for override in ("trainer.monitor=a/b", "data.columns=null"):
-        assert saved_config(tmp_path, now, "x", [override])["trainer"]["monitor"] == ["a/b"]
-    with pytest.raises(UserError, match=r"trainer\.monitor"):
-        saved_config(tmp_path, changed(trainer={"monitor": "a/c"}), "x", ["trainer.monitor=a/c"])
-
-
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
     """It has what was changed by a resumed run that saved no checkpoint."""
     save(tmp_path, 2, RECORDED)
@@ -487,13 +476,3 @@ def test_a_run_may_become_longer_but_not_shorter_than_it_is(
         _check_length(before, trainer, state)
         assert not caplog.records
     _check_length(before, trainer, TrainerState(step=15, epoch=2))  # no third one is begun
-
-
-def test_data_may_be_moved_but_not_changed() -> None:
-    check_same_data(
-        {"here/val/a.json": "1", "here/b.csv": "2"}, {"there/val/a.json": "1", "there/b.csv": "2"}
-    )
-    with pytest.raises(UserError, match=r" val/a\.json "):
-        check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "9"})
-    with pytest.raises(UserError, match=r" here/b\.csv "):
-        check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "1", "here/b.csv": "2"})

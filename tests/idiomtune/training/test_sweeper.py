@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import optuna
 import pytest
@@ -22,7 +21,7 @@ from idiomtune.config.words import config_names, overrides_of
 from idiomtune.errors import Pruned, UserError
 from idiomtune.plugins.models import CONF
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.sweeper import reporter, score_reporter, split_overrides
+from idiomtune.training.sweeper import score_reporter, split_overrides
 from tests.tiny_runs import composed, resume
 
 LR = "trainer.learning_rate"
@@ -239,19 +238,6 @@ def test_what_cannot_be_composed_is_a_failed_trial(search: Search, fake: FakeRun
     assert 0 < len(failed) < 5
     assert all("sideways" in trial.user_attrs["reason"] for trial in failed)
     assert len(fake.rates) == 5 - len(failed)
-
-
-def test_a_study_that_fails_ends_no_run(search: Search, fake: FakeRuns, tmp_path: Path) -> None:
-    """Nor does an evaluation whose score was not finite; the next is the second all the same."""
-    with patch.object(optuna.Trial, "report", side_effect=OSError("database is locked")):
-        assert search(SPACE, "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=MedianPruner") == 0
-    assert states(tmp_path) == ["complete", "complete"]
-    assert len(fake.rates) == 2
-    study = optuna.create_study(direction="maximize")
-    evaluated = reporter(study.ask())
-    evaluated(None)
-    evaluated(0.5)
-    assert study.trials[0].intermediate_values == {2: 0.5}
 
 
 @pytest.mark.parametrize("name", config_names("sweep"))
