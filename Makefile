@@ -58,7 +58,7 @@ ME5_SMALL ?= build/models/me5_small
 models: install ## all that a user does, with MiniLM and the folders MPNET_BASE= and ME5_SMALL=: a table, in half an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.model_runs minilm=minilm mpnet_base=$(MPNET_BASE) me5_small=$(ME5_SMALL)
 
-faults: install ## every file operation of two short programs fails, every file is damaged: hours
+faults: install ## every file operation of a short run fails, every file of a model is damaged: hours
 	ALL_FAULTS=1 $(PYTEST) tests/test_faults.py
 
 bench: install ## speed against other ways, in under 12 minutes (options: BENCH="--pairs 5 …")

@@ -7,7 +7,6 @@ What each optimises, and its source:
 - `CoSENTLoss`: cosines in the order of graded similarities. Su 2022
 - `CosineMSELoss`: cosines equal to graded similarities. arXiv 1908.10084
 - `distillation_loss`: embeddings held to another model's. after arXiv 2004.09813
-- `relational_distillation_loss`: similarities held to another model's. after arXiv 1904.05068
 - `PairwiseHingeLoss`: the order of each pair of ranked candidates. AIMA, SemEval-2025 Task 1 (*)
 - `ListwiseSoftmaxLoss`: a gold distribution over ranked candidates. Cao et al. 2007; AIMA (*)
 - `Top1HingeLoss`: the best of ranked candidates against the others. AIMA (*)
@@ -19,7 +18,7 @@ Knows no model, no config and no trainer, and imports nothing of `train`.
 """
 
 from idiomloss.groups import GroupLabels, group_steps, label_groups
-from idiomloss.infonce import CandidateMasks, InfoNCELoss, candidate_masks, flatten_tuples, infonce_terms
+from idiomloss.infonce import CandidateMasks, InfoNCELoss, candidate_masks, flatten_tuples
 from idiomloss.ranking import (
     ListwiseSoftmaxLoss,
     PairwiseHingeLoss,
@@ -38,7 +37,6 @@ from idiomloss.similarity import (
     cosine_similarity,
     distillation_loss,
     paired_cosine_similarity,
-    relational_distillation_loss,
 )
 from idiomloss.triplet import AdaptiveTripletLoss, TripletResult, property_loss
 
@@ -60,14 +58,12 @@ __all__ = [
     "distillation_loss",
     "flatten_tuples",
     "group_steps",
-    "infonce_terms",
     "label_groups",
     "listwise_softmax",
     "paired_cosine_similarity",
     "pairwise_hinge",
     "pairwise_printed",
     "property_loss",
-    "relational_distillation_loss",
     "top1_hinge",
     "top1_printed",
 ]

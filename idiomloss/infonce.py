@@ -6,7 +6,7 @@ them are positives and negatives of which anchor. Nothing is padded, so each anc
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -156,20 +156,10 @@ def flatten_tuples(
     return torch.cat(parts), owner, is_positive
 
 
-def infonce_terms(
-    similarity: Tensor,
-    masks: CandidateMasks,
-    *,
-    temperature: float = 0.05,
-    denominator: Denominator = "own_positive",
-    hard_weight: float = 1.0,
-    soft_weight: float = 1.0,
-    positives: Positives = "mean",
-    positive_weights: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The loss of each anchor, before averaging.
+class InfoNCELoss(nn.Module):
+    """The mean over anchors of the loss of each anchor with its positives and negatives.
 
-    With s = similarity / temperature, P the anchor's positives and N its negatives,
+    With s = cosine similarity / temperature, P the anchor's positives and N its negatives,
 
         L = mean over p in P of  -log( e^{s_p} / (Z + sum over n in N of w_n e^{s_n}) )
 
@@ -178,76 +168,21 @@ def infonce_terms(
     form). w_n is `hard_weight` for pairs of one idiom in opposite meanings, else `soft_weight`.
 
     Args:
-        similarity: (B, M), cosine of each anchor with each candidate.
-        masks: which pairs are positive, negative and hard, each (B, M).
         temperature: divides the similarities.
         denominator: what the denominator has besides the negatives.
         hard_weight: weight of hard negatives in the denominator; 0 leaves them out.
         soft_weight: weight of all other negatives; 0 leaves them out.
         positives: `hardest` takes only the least similar positive, instead of the mean over P (of those
             whose weight is not 0; the weights have no other effect then).
-        positive_weights: (B, M), not negative, weights of the pairs in the mean over P, normalised for each
-            anchor; 0 takes a pair out of the mean, not out of Z.
-
-    Returns:
-        `terms` (B,) and `valid` bool (B,): an anchor without positives (or, for
-        `denominator="negatives"`, without negatives) has no loss: its term is 0.
 
     Raises:
-        ValueError: if the temperature is not positive, a weight is negative, or `denominator` unknown.
+        ValueError: if the temperature is not positive, a weight is negative, or an option unknown.
 
     References:
         Hashiloni et al. 2026, arXiv 2605.22247, training objective (`temperature=1`,
         `denominator="negatives"`: as printed; `0.05`, `"own_positive"`: as its released code runs).
         van den Oord et al. 2018, arXiv 1807.03748, eq. 4. Khosla et al. 2020, arXiv 2004.11362,
         eq. 2 (`"all_positives"`).
-    """
-    if temperature <= 0:
-        raise ValueError(f"temperature must be positive, got {temperature}")
-    if hard_weight < 0 or soft_weight < 0:
-        raise ValueError(f"weights must not be negative, got {hard_weight} and {soft_weight}")
-    positive, negative = masks.positive, masks.negative
-    logits = full_precision(similarity) / temperature  # (B, M)
-
-    weighted = logits
-    if (hard_weight, soft_weight) != (1.0, 1.0):
-        weights = torch.where(masks.hard, hard_weight, soft_weight).to(logits.dtype)
-        negative = negative & (weights > 0)
-        weighted = logits + torch.where(negative, weights, 1.0).log()
-    log_negatives = weighted.masked_fill(~negative, _ABSENT).logsumexp(1, keepdim=True)  # (B, 1)
-
-    valid = positive.any(1)
-    if denominator == "own_positive":
-        terms = functional.softplus(log_negatives - logits)
-    elif denominator == "all_positives":
-        log_positives = logits.masked_fill(~positive, _ABSENT).logsumexp(1, keepdim=True)
-        terms = torch.logaddexp(log_negatives, log_positives) - logits
-    elif denominator == "negatives":
-        valid = valid & negative.any(1)
-        terms = log_negatives - logits
-    else:
-        raise ValueError(f"denominator: {denominator!r} is not one of negatives, own_positive, all_positives")
-    pairs = positive & valid[:, None]
-    if positive_weights is not None:
-        pairs = pairs & (positive_weights > 0)
-    if positives == "hardest":
-        # The first of the least similar, where several tie.
-        least = logits.detach().masked_fill(~pairs, math.inf).argmin(1, keepdim=True)
-        pairs = pairs & torch.zeros_like(pairs).scatter(1, least, True)
-    elif positives != "mean":
-        raise ValueError(f"positives: {positives!r} is not one of mean, hardest")
-    pair_weights = pairs.to(logits.dtype)
-    if positive_weights is not None:
-        pair_weights = pair_weights * positive_weights.to(pair_weights)
-    total = pair_weights.sum(1, keepdim=True).clamp(min=torch.finfo(pair_weights.dtype).tiny)  # (B, 1)
-    return (torch.where(pairs, terms, 0.0) * (pair_weights / total)).sum(1), pairs.any(1)
-
-
-class InfoNCELoss(nn.Module):
-    """:func:`infonce_terms` on embeddings, averaged over the anchors that have a loss.
-
-    Args:
-        temperature, denominator, hard_weight, soft_weight, positives: see :func:`infonce_terms`.
 
     Example:
         >>> import torch
@@ -269,6 +204,16 @@ class InfoNCELoss(nn.Module):
         positives: Positives = "mean",
     ) -> None:
         super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        if hard_weight < 0 or soft_weight < 0:
+            raise ValueError(f"weights must not be negative, got {hard_weight} and {soft_weight}")
+        for name, value, kind in (
+            ("denominator", denominator, Denominator),
+            ("positives", positives, Positives),
+        ):
+            if value not in get_args(kind):
+                raise ValueError(f"{name}: {value!r} is not one of {', '.join(get_args(kind))}")
         self.temperature = temperature
         self.denominator: Denominator = denominator
         self.hard_weight, self.soft_weight = hard_weight, soft_weight
@@ -277,17 +222,49 @@ class InfoNCELoss(nn.Module):
     def terms(
         self, similarity: Tensor, masks: CandidateMasks, positive_weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """:func:`infonce_terms` with these options."""
-        return infonce_terms(
-            similarity,
-            masks,
-            temperature=self.temperature,
-            denominator=self.denominator,
-            hard_weight=self.hard_weight,
-            soft_weight=self.soft_weight,
-            positives=self.positives,
-            positive_weights=positive_weights,
-        )
+        """The loss of each anchor, before averaging.
+
+        Args:
+            similarity: (B, M), cosine of each anchor with each candidate.
+            masks: which pairs are positive, negative and hard, each (B, M).
+            positive_weights: (B, M), not negative, weights of the pairs in the mean over P, normalised for
+                each anchor; 0 takes a pair out of the mean, not out of Z.
+
+        Returns:
+            `terms` (B,) and `valid` bool (B,): an anchor without positives (or, for
+            `denominator="negatives"`, without negatives) has no loss: its term is 0.
+        """
+        positive, negative = masks.positive, masks.negative
+        logits = full_precision(similarity) / self.temperature  # (B, M)
+
+        weighted = logits
+        if (self.hard_weight, self.soft_weight) != (1.0, 1.0):
+            weights = torch.where(masks.hard, self.hard_weight, self.soft_weight).to(logits.dtype)
+            negative = negative & (weights > 0)
+            weighted = logits + torch.where(negative, weights, 1.0).log()
+        log_negatives = weighted.masked_fill(~negative, _ABSENT).logsumexp(1, keepdim=True)  # (B, 1)
+
+        valid = positive.any(1)
+        if self.denominator == "own_positive":
+            terms = functional.softplus(log_negatives - logits)
+        elif self.denominator == "all_positives":
+            log_positives = logits.masked_fill(~positive, _ABSENT).logsumexp(1, keepdim=True)
+            terms = torch.logaddexp(log_negatives, log_positives) - logits
+        else:
+            valid = valid & negative.any(1)
+            terms = log_negatives - logits
+        pairs = positive & valid[:, None]
+        if positive_weights is not None:
+            pairs = pairs & (positive_weights > 0)
+        if self.positives == "hardest":
+            # The first of the least similar, where several tie.
+            least = logits.detach().masked_fill(~pairs, math.inf).argmin(1, keepdim=True)
+            pairs = pairs & torch.zeros_like(pairs).scatter(1, least, True)
+        pair_weights = pairs.to(logits.dtype)
+        if positive_weights is not None:
+            pair_weights = pair_weights * positive_weights.to(pair_weights)
+        total = pair_weights.sum(1, keepdim=True).clamp(min=torch.finfo(pair_weights.dtype).tiny)  # (B, 1)
+        return (torch.where(pairs, terms, 0.0) * (pair_weights / total)).sum(1), pairs.any(1)
 
     def forward(
         self,
@@ -303,7 +280,7 @@ class InfoNCELoss(nn.Module):
             anchors: (B, D), any floating type; computed in float32 at least.
             candidates: (M, D).
             masks: for these B anchors and M candidates, from :func:`~idiomloss.candidate_masks`.
-            positive_weights: (B, M), see :func:`infonce_terms`.
+            positive_weights: (B, M), see :meth:`terms`.
             anchor_weights: (B,), not negative, of the anchors in the mean; None = all the same.
 
         Returns:

@@ -47,13 +47,13 @@ def _numbers(names: Tensor | Sequence[Hashable]) -> Tensor:
 
 
 class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
-    """:func:`~idiomloss.infonce_terms` of every text with all others: positives are those of the same label.
+    """:class:`~idiomloss.InfoNCELoss` of every text with all others: positives are those of the same label.
 
     Of the others, those of the same idiom are the hard negatives. With a miner's `indices_tuple` only its
     pairs count; with `ref_emb` the references are the candidates.
 
     Args:
-        temperature, denominator, hard_weight, soft_weight, positives: see :func:`~idiomloss.infonce_terms`.
+        temperature, denominator, hard_weight, soft_weight, positives: see :class:`~idiomloss.InfoNCELoss`.
         **kwargs: pytorch-metric-learning's: `reducer`, `embedding_regularizer`.
 
     Labels are those of :func:`meaning_labels`. Embeddings are always compared by cosine.

@@ -1,6 +1,6 @@
 """File operations that fail, and damaged files: one message, nothing half-written, the same in the end.
 
-A few of each program's operations and of each file's damages; `make faults` tries all of them, in hours.
+A few of a run's operations and of each file's damages; `make faults` tries all of them, in hours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.slow
 
 # The first that is tried, and every how many.
 FIRST, EVERY = (1, 1) if os.environ.get("ALL_FAULTS") else (None, None)
-REPORT = ["idiomtune", "report", "run", "output=out"]
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +59,23 @@ def assert_nothing_half_written(folder: Path) -> None:
 def assert_same(whole: Path, again: Path) -> None:
     assert_same_run(whole / "run", again / "run")
     assert {path.name for path in files_of(whole)} == {path.name for path in files_of(again)}
-    if (whole / "out").exists():
-        assert (whole / "out" / "table.md").read_bytes() == (again / "out" / "table.md").read_bytes()
 
 
-@pytest.mark.parametrize(("program", "first", "every"), [("train", 120, 200), ("report", 20, 40)])
-def test_operations_that_fail(
-    program: str, first: int, every: int, tmp_path: Path, short: list[str], finished: Path
-) -> None:
+def test_operations_of_a_run_that_fail(tmp_path: Path, short: list[str]) -> None:
     """Each with one of the errors in turn; an opening for reading with EIO."""
-    words = ["train", *short, "run_dir=run"] if program == "train" else REPORT
+    words = ["train", *short, "run_dir=run"]
     work, whole = tmp_path / "work", tmp_path / "whole"
 
     def start(words: list[str], fault: Fault, *, anew: bool = True) -> Outcome:
         if anew:
             shutil.rmtree(work, ignore_errors=True)
-            shutil.copytree(finished, work, ignore=shutil.ignore_patterns(*["run"] * (program == "train")))
+            work.mkdir()
         return started(words, work, fault)
 
     alone = start(words, Fault(how="EIO"))
     assert alone.status == 0, alone.output
     shutil.copytree(work, whole)
-    for number, at in enumerate(range(FIRST or first, len(alone.points) + 1, EVERY or every)):
+    for number, at in enumerate(range(FIRST or 120, len(alone.points) + 1, EVERY or 200)):
         how = "EIO" if alone.points[at - 1] == "read" else ERRORS[number % len(ERRORS)]
         ended = start(words, Fault(at, how=how))
         if ended.status == 0:  # it can do without, or says what it left out
@@ -90,7 +84,7 @@ def test_operations_that_fail(
             continue
         assert_one_message(ended)
         assert_nothing_half_written(work)
-        has_begun = program == "train" and (work / "run" / "run.json").exists()
+        has_begun = (work / "run" / "run.json").exists()
         again = start(["train", "resume=run"] if has_begun else words, NO_FAULT, anew=False)
         assert again.status == 0, (at, how, again.output)
         assert_same(whole, work)
@@ -114,29 +108,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def damages(folder: Path, first: int, every: int) -> list[tuple[Path, str]]:
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return [(file, kind) for file in files for kind in DAMAGES][(FIRST or first) - 1 :: EVERY or every]
-
-
-def test_a_report_of_a_damaged_run(finished: Path, tmp_path: Path) -> None:
-    """It names what it cannot read, or is the same."""
-    work = tmp_path / "work"
-    shutil.copytree(finished, work)
-    assert started(REPORT, work).status == 0
-    whole = (work / "out" / "table.md").read_bytes()
-    read = [
-        (file, kind)
-        for file, kind in damages(finished / "run", 3, 16)
-        if file.parts[0] in ("run.json", "scores.json", "metrics.jsonl", "baseline.json", "config.yaml")
-    ]
-    for file, kind in [*read, (Path("metrics.jsonl"), "missing")]:
-        shutil.rmtree(work)
-        shutil.copytree(finished, work)
-        DAMAGES[kind](work / "run" / file)
-        ended = started(REPORT, work)
-        is_named = file.name in ended.output
-        if ended.status:
-            assert_one_message(ended)
-        assert is_named or (work / "out" / "table.md").read_bytes() == whole, (file, kind, ended.output)
-    assert is_named
 
 
 def test_a_run_whose_best_model_or_baseline_is_damaged(finished: Path, tmp_path: Path) -> None:

@@ -47,14 +47,12 @@ class Result:
         per_query: one record for each query (or item) and mode.
         predictions: file name → text, in the task's submission format.
         notes: how to read the scores, a sentence each.
-        maps: one record for each group of texts: their places in two dimensions, for a figure.
     """
 
     scores: list[Score] = field(default_factory=list)
     per_query: list[dict[str, Any]] = field(default_factory=list)
     predictions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    maps: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def by_key(self) -> dict[str, float]:

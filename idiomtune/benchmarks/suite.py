@@ -32,7 +32,6 @@ class Scorecard:
     Attributes:
         scores: finite ones by key, as their benchmarks declare them.
         per_query: benchmark → one record a query and mode, as JSON can hold it.
-        maps: benchmark → one record for each group of texts: their places in two dimensions.
         predictions: file name → text, in a task's submission format.
         notes: how to read the scores, a sentence each.
         seconds: wall time, and of it the encoder's.
@@ -43,7 +42,6 @@ class Scorecard:
 
     scores: ScoreTable
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -59,7 +57,7 @@ class Suite:
         benchmarks: what they announce is embedded in one pass, and equal requests once. Several may have one
             name (that of a data set), under which their results are put together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
-            only written to files: records by query, maps and predictions.
+            only written to files: records by query and predictions.
         dimensions: the same embeddings cut to this many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
 
@@ -113,7 +111,7 @@ class Suite:
 
         def score_or_ask() -> Scorecard:
             whole.append(self._score(chosen, embed))
-            return replace(whole[0], per_query={}, maps={}, predictions={})
+            return replace(whole[0], per_query={}, predictions={})
 
         answer: Scorecard | list[EmbeddingRequest] = self._processes.broadcast(score_or_ask)
         while isinstance(answer, list):  # another process: a benchmark asks for more, so embed a part of it
@@ -132,8 +130,7 @@ class Suite:
             result = benchmark.score(embed)
             valid = _check_result(benchmark, result, given_by) | self._scores_when_truncated(benchmark, embed)
             given_by |= dict.fromkeys(valid, benchmark.name)
-            for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
-                gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, records))
+            card.per_query.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, result.per_query))
             card.predictions.update(result.predictions)
             card.notes.extend(result.notes)
             scores |= valid

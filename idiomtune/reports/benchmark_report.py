@@ -41,14 +41,13 @@ class RecordsOfRun:
         sides = (False, True)
         return any(self.run.per_query_file(self._benchmark, untrained=side).exists() for side in sides)
 
-    def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
+    def read(self, kind: type[Record], *, untrained: bool = False) -> list[Record]:
         """The records of the benchmark's per-query file that are of this kind; others are counted.
 
         Args:
             untrained: those of the model before training.
-            part: `map` for the records of where texts lie, which are in a file of their own.
         """
-        path = self.run.per_query_file(self._benchmark, untrained=untrained, part=part)
+        path = self.run.per_query_file(self._benchmark, untrained=untrained)
         lines, damaged = read_records(path, self._benchmark)
         records = []
         for line in lines:

@@ -100,19 +100,19 @@ class RunResults:
         """The lines of `metrics.jsonl`, and how many are damaged."""
         return read_lines(self.path / "metrics.jsonl") if self.path.is_dir() else ([], 0)
 
-    def per_query_file(self, benchmark: str, *, untrained: bool = False, part: str = "") -> Path:
-        """Where the results of each query are, if they were written; with `part`, a file next to them.
+    def per_query_file(self, benchmark: str, *, untrained: bool = False) -> Path:
+        """Where the results of each query are, if they were written.
 
         Those of a scorecard are beside it, or where its `per_query=` pointed in its folder: whoever made it
         may have named any other file.
         """
         written = self.config.get("per_query")
-        if self.status == "scored" and isinstance(written, str) and not untrained and not part:
+        if self.status == "scored" and isinstance(written, str) and not untrained:
             beside, original = self.path.parent / Path(written).name, Path(written).absolute()
             is_within = original.resolve().is_relative_to(self.path.parent.resolve())
             return original if is_within and original.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
-        return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
+        return self.path / folder / f"{benchmark}.jsonl"
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:

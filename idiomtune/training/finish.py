@@ -298,9 +298,6 @@ def report(
 
 
 def _write_per_query(folder: Path, scorecard: Scorecard) -> None:
-    """Write each benchmark's records by query, and next to them the positions of its texts on a map."""
+    """Write each benchmark's records by query."""
     for name, records in scorecard.per_query.items():
         write_jsonl(folder / f"{name}.jsonl", records)
-    for name, records in scorecard.maps.items():
-        if records:
-            write_jsonl(folder / f"{name}.map.jsonl", records)

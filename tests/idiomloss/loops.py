@@ -72,10 +72,9 @@ def listwise(s: Tensor, r: list[int], temperature: float) -> Tensor:
     return torch.stack([-w / sum(weights) * (s[i].exp() / total).log() for i, w in enumerate(weights)]).sum()
 
 
-def top1(s: Tensor, r: list[int], margin: float, *, bounded: bool = True) -> Tensor:
+def top1(s: Tensor, r: list[int], margin: float) -> Tensor:
     best = r.index(0)
-    terms = [margin - (s[best] - s[j]) for j in range(len(r)) if j != best]
-    return mean(hinge(term) if bounded else term for term in terms)
+    return mean(hinge(margin - (s[best] - s[j])) for j in range(len(r)) if j != best)
 
 
 def pairwise_printed(s: Tensor, r: list[int], margin: float) -> Tensor:
@@ -107,11 +106,6 @@ def cosine_mse(first: Tensor, second: Tensor, scores: Sequence[float]) -> Tensor
 
 def distillation(student: Tensor, teacher: Tensor) -> Tensor:
     return mean(1 - cosine(s, t) for s, t in zip(student, teacher, strict=True))
-
-
-def relational(student: Tensor, teacher: Tensor) -> Tensor:
-    pairs = itertools.combinations(range(len(student)), 2)
-    return mean((cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2 for i, j in pairs)
 
 
 def adaptive_triplet(

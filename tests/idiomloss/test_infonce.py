@@ -14,7 +14,6 @@ from idiomloss import (
     candidate_masks,
     cosine_similarity,
     flatten_tuples,
-    infonce_terms,
 )
 from tests.idiomloss.harness import assert_same, randn
 from tests.idiomloss.test_losses import ragged_masks
@@ -97,7 +96,7 @@ def test_wrong_masks_are_refused() -> None:
 def test_anchor_weights_are_those_of_a_mean() -> None:
     anchors, candidates, masks = randn(6, D), randn(23, D, seed=1), ragged_masks()
     weights = torch.tensor([1.0, 0.0, 2.0, 1.0, 0.5, 3.0])
-    terms, valid = infonce_terms(cosine_similarity(anchors, candidates), masks)
+    terms, valid = InfoNCELoss().terms(cosine_similarity(anchors, candidates), masks)
     share = weights * valid
     ours = InfoNCELoss()(anchors, candidates, masks, anchor_weights=weights)
     assert_same(ours, (share * terms).sum() / share.sum(), anchors)
@@ -114,7 +113,7 @@ def test_printed_equation_by_hand() -> None:
 def test_rows_at_the_edges_stay_finite() -> None:
     """An anchor without negatives; opposite vectors at a temperature of 0.001."""
     anchors, candidates, masks = randn(6, D), randn(23, D, seed=1), ragged_masks()
-    terms, valid = infonce_terms(cosine_similarity(anchors, candidates), masks)
+    terms, valid = InfoNCELoss().terms(cosine_similarity(anchors, candidates), masks)
     assert valid.tolist() == [False, True, True, True, True, True]
     assert terms[1].item() == 0.0  # own_positive, no negatives: probability 1
     assert torch.autograd.grad(terms.sum(), anchors)[0].isfinite().all()

@@ -102,7 +102,3 @@ def test_the_librarys_triplet_loss_with_our_miner_is_ours(scope: str) -> None:
     )
     plain = AdaptiveTripletLoss(scope=scope)(x, groups).loss  # type: ignore[arg-type]
     assert_same(value, plain, x)
-
-
-def test_the_group_of_each_label_and_of_those_that_no_text_has() -> None:
-    assert group_of_label(torch.tensor([0, 3, 0]), torch.tensor([5, 6, 5])).tolist() == [5, -1, -1, 6]

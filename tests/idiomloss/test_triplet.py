@@ -46,23 +46,10 @@ def test_a_batch_is_empty_if_no_term_learns_from_it(
     assert loss.can_learn(groups) != is_hopeless
 
 
-def test_triplets_count_by_their_weight() -> None:
-    groups = label_groups([(1, 1), (1, 1)])
-    x = randn(len(groups.labels), 9, dtype=torch.float32).detach()
-    results = {
-        w: AdaptiveTripletLoss(triplet_weight=w, property_weight=0.0)(x, groups) for w in (1.0, 0.5, 0.0)
-    }
-    assert results[0.5].loss == pytest.approx(0.5 * results[1.0].loss.item())
-    assert [result.is_empty for result in results.values()] == [False, False, True]
-
-
 def test_texts_of_one_group_give_no_triplets_across_groups() -> None:
     groups = label_groups([(1, 0), (0, 1)])
     assert AdaptiveTripletLoss().can_learn(groups)
     assert not AdaptiveTripletLoss(scope="within").can_learn(groups)
-    assert not AdaptiveTripletLoss(triplets="easy").can_learn(groups)
-    assert AdaptiveTripletLoss(triplets="easy", margin=0.5).can_learn(groups)
-    assert AdaptiveTripletLoss(triplets="easy", margin=0.4, mining_margin=0.4).mines_in_vain
 
 
 def test_steps_are_as_few_as_can_hold_the_groups() -> None:

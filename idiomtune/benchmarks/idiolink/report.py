@@ -1,4 +1,4 @@
-"""IdioLink in reports: what is retrieved, recall by usage, maps of an idiom's documents."""
+"""IdioLink in reports: what is retrieved, and recall by usage."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
-from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from pydantic import BaseModel, Field
 
-from idiomtune.benchmarks.idiolink import RELEVANT_USAGES, USAGES
+from idiomtune.benchmarks.idiolink import RELEVANT_USAGES
 from idiomtune.io.files import fingerprint
 from idiomtune.reports.benchmark_report import (
     GAINED_MOST,
@@ -29,17 +26,8 @@ from idiomtune.reports.benchmark_report import (
 from idiomtune.reports.statistics import mean_interval
 from idiomtune.reports.tables import Table
 
-_PER_END = 3  # idioms that gained most, and that lost most
 _OTHER = "other idiom"
 _NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
-_PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
-# Colours that people with any colour vision tell apart (Okabe and Ito 2008); a shape each says the same.
-_LOOKS = {
-    "literal": ("#d55e00", "s"),
-    "idiomatic": ("#0072b2", "o"),
-    "simplification": ("#009e73", "^"),
-    "sense": ("#cc79a7", "D"),
-}
 
 
 class _FoundDocument(BaseModel, strict=True):
@@ -72,30 +60,6 @@ class _QueryRecord(BaseModel, strict=True):
         return f"idiolink/{self.split}/{self.mode}/"
 
 
-class _Point(BaseModel, strict=True):
-    usage: str
-    x: float
-    y: float
-
-
-class _Map(BaseModel, strict=True):
-    """A record of `idiolink.map.jsonl`: the documents of an idiom."""
-
-    split: str
-    idiom: str
-    explained: list[float] = Field(min_length=2, max_length=2)
-    points: list[_Point]
-
-
-class IdiomChange(NamedTuple):
-    """An idiom's mean nDCG@10 before and after training, and its documents by both models."""
-
-    idiom: str
-    before: float
-    after: float
-    maps: tuple[_Map, _Map]
-
-
 _Texts = Mapping[str, tuple[str, str]]  # id of a document → sentence, idiom
 Pairs = Sequence[tuple[_QueryRecord, _QueryRecord]]  # a query's record before and after training
 
@@ -119,10 +83,6 @@ def report(run: RecordsOfRun) -> BenchmarkReport | None:
     idiomatic = [query for query in queries if query.usage == "idiomatic"]
     (gain, *_) = lists(idiomatic, _QueryRecord.first_score).get(GAINED_MOST, [None])
     pairs = [(untrained[query.id], query) for query in queries if query.id in untrained]
-    figures = {
-        "idiolink_recall": lambda: _recall_chart(pairs),
-        "idiolink_usage_map": lambda: _usage_map(run, pairs),
-    }
     return BenchmarkReport(
         "What it retrieves",
         f"IdioLink {split}{about}; by {mode}",
@@ -130,7 +90,7 @@ def report(run: RecordsOfRun) -> BenchmarkReport | None:
         notes,
         _shares(queries, texts),
         greatest_gain=gain,
-        figures=figures if pairs else {},
+        figures={"idiolink_recall": lambda: _recall_chart(pairs)} if pairs else {},
     )
 
 
@@ -264,78 +224,3 @@ def _draw_gain(axes: Any, row: int, before: Sequence[float], after: Sequence[flo
     low, high = mean_interval(changes)
     text = f"{changes.mean():+.3f}\n[{low:+.3f}, {high:+.3f}]"
     axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
-
-
-def idiom_changes(run: RecordsOfRun, pairs: Pairs) -> list[IdiomChange]:
-    """The idioms of which both models have a map, the one that gained most by training first."""
-    untrained, trained = (
-        {
-            map_of.idiom: map_of
-            for map_of in run.read(_Map, untrained=side, part="map")
-            if map_of.split == pairs[0][1].split
-        }
-        for side in (True, False)
-    )
-    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for before, after in pairs:
-        if after.idiom in untrained and after.idiom in trained:
-            scores[after.idiom].append((before.ndcg, after.ndcg))
-    changes = [
-        IdiomChange(
-            idiom,
-            fmean(b for b, _ in values),
-            fmean(a for _, a in values),
-            (untrained[idiom], trained[idiom]),
-        )
-        for idiom, values in scores.items()
-    ]
-    return sorted(changes, key=lambda change: change.before - change.after)
-
-
-def _usage_map(run: RecordsOfRun, pairs: Pairs) -> Figure | None:
-    """The documents of the idioms that training changed most, a row each, by both models."""
-    rows, chosen = idiom_changes(run, pairs), "all"
-    if not rows:
-        return None
-    if len(rows) > 2 * _PER_END:
-        rows = rows[:_PER_END] + rows[-_PER_END:]
-        chosen = f"the {_PER_END} that gained most and the {_PER_END} that gained least"
-    caption = fill(
-        f"Idioms: {chosen}, by nDCG@10 of their queries ({pairs[0][1].mode}), the largest gain first. Each "
-        "panel has its own principal components (PC): of this idiom's documents by this model, as unit "
-        "vectors. Each is turned so that idiomatic meanings are to the right and up.",
-        72,
-    )
-    heights = 0.9 + 0.16 * len(caption.splitlines()), 2.2 * len(rows)
-    figure = Figure(figsize=(_NARROW, sum(heights)), dpi=_FINE, layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=heights)
-    head, body = parts
-    axes: Any = body.subplots(len(rows), 2, squeeze=False)
-    for (left, right), row in zip(axes, rows, strict=True):
-        _draw_panel(left, f"“{row.idiom}”\nuntrained, nDCG@10 {row.before:.3f}", row.maps[0])
-        _draw_panel(right, f"trained, nDCG@10 {row.after:.3f}", row.maps[1])
-    looks = [(usage, *_LOOKS[usage]) for usage in USAGES]
-    handles = [Line2D([], [], color=c, marker=m, linestyle="", label=usage) for usage, c, m in looks]
-    title = f"IdioLink {pairs[0][1].split}: documents of an idiom, by usage"
-    head.text(0.02, 1 - 0.1 / heights[0], title, va="top", fontsize="large")
-    head.text(0.02, 1 - 0.42 / heights[0], caption, va="top", fontsize="small", linespacing=1.3)
-    head.legend(handles=handles, loc="lower center", ncols=len(handles))
-    return figure
-
-
-def _draw_panel(axes: Any, heading: str, documents: _Map) -> None:
-    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for point in documents.points:
-        points[point.usage].append((point.x, point.y))
-    for usage, of_usage in points.items():
-        colour, marker = _LOOKS.get(usage, ("0.5", "."))
-        axes.scatter(
-            *zip(*of_usage, strict=True), s=18, color=colour, marker=marker, alpha=0.75, linewidths=0
-        )
-    heading = "\n".join(fill(line, _PANEL_CHARACTERS) for line in heading.splitlines())
-    axes.set_title(heading, fontsize="small")
-    first, second = (f"PC {n} ({share:.0%} of variance)" for n, share in enumerate(documents.explained, 1))
-    axes.set(xlabel=first, ylabel=second)
-    axes.tick_params(labelsize="x-small")
-    axes.locator_params(nbins=4)
-    axes.set_aspect("equal", "datalim")

@@ -29,8 +29,6 @@ from idiomtune.requests import EmbeddingRequest
 
 _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
-_DIGITS = 4  # of a coordinate in maps; unit vectors are 2 apart at most
-_FEWEST = 3  # documents of an idiom that has a map
 
 
 class IdioLinkBenchmark:
@@ -71,7 +69,6 @@ class IdioLinkBenchmark:
         for split in self.splits:
             documents = embed([document_request(d) for d in split.documents])
             units = unit_vectors(documents)  # once, for all parts
-            result.maps.extend(idiom_maps(split, documents))
             for mode in self.options.query_modes:
                 queries = embed([query_request(q, mode) for q in split.queries])
                 ranked = self._rank(split, _cosines(queries, units))
@@ -166,45 +163,6 @@ class Relevance:
 
     def _of(self, usage: str | None) -> Tensor:
         return torch.tensor([usage in (None, document_usage) for document_usage in self._usages])
-
-
-def idiom_maps(split: Split, documents: Tensor) -> list[dict[str, Any]]:
-    """A record for each idiom of the split's queries.
-
-    It has the idiom's documents (`points`) in the plane of their first two principal components, and the
-    share of variance that each of the two explains (`explained`). Unit vectors are taken, as cosine
-    similarity takes them. On both axes the idiomatic meaning's mean is the greater.
-
-    Args:
-        documents: embeddings of the split's documents (N, D).
-    """
-    rows: dict[str, list[int]] = {query.idiom: [] for query in split.queries}
-    for row, document in enumerate(split.documents):
-        if document.idiom in rows:
-            rows[document.idiom].append(row)
-    return [
-        {"split": split.name, "idiom": idiom, **_plane([split.documents[i] for i in of_it], documents[of_it])}
-        for idiom, of_it in rows.items()
-        if len(of_it) >= _FEWEST and documents.shape[1] > 1
-    ]
-
-
-def _plane(documents: Sequence[Document], embeddings: Tensor) -> dict[str, Any]:
-    units = unit_vectors(embeddings)
-    left, values, _ = torch.linalg.svd(units - units.mean(0), full_matrices=False)
-    variance = values.square()
-    points = left[:, :2] * values[:2]  # (N, 2)
-    is_idiomatic = torch.tensor([document.meaning == "idiomatic" for document in documents])
-    if is_idiomatic.any() and not is_idiomatic.all():  # else an axis' direction means nothing
-        points *= torch.where(points[is_idiomatic].mean(0) < points[~is_idiomatic].mean(0), -1.0, 1.0)
-    explained = variance[:2] / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
-    return {
-        "explained": [round(share, _DIGITS) for share in explained.tolist()],
-        "points": [
-            {"id": document.id, "usage": document.usage, "x": round(x, _DIGITS), "y": round(y, _DIGITS)}
-            for document, (x, y) in zip(documents, points.tolist(), strict=True)
-        ],
-    }
 
 
 class BM25:

@@ -1,7 +1,6 @@
 """ε-compositionality: computed by hand, against naive loops, and the published figures."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, r
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import by_text, section
-from tests.programs import ROOT
 
 
 def unit(distance: float) -> list[float]:
@@ -75,13 +73,6 @@ def test_one_pair_by_hand(length: float) -> None:
     assert found == pytest.approx(expected, abs=1e-6)
     assert "epsilon/C/p_value" not in result.by_key
     assert result.notes == [], "without all three classes there is no reading"
-
-
-def test_an_instruction_makes_queries_of_the_texts() -> None:
-    data = Ncimp("en", [compound("b h", "NC", "x", "y")])
-    assert {(r.role, r.instruction) for r in epsilon(data).requests} == {("document", None)}
-    asked = epsilon(data, instruction="Represent the meaning").requests
-    assert {(r.role, r.instruction) for r in asked} == {("query", "Represent the meaning")}
 
 
 def test_the_median_order_by_hand() -> None:
@@ -218,15 +209,6 @@ def test_the_reading() -> None:
     assert reading_note({"C": 0.9, "PC": 0.5, "NC": 0.01}).startswith("human-aligned")
     assert kind_of({"C": 0.01, "PC": 0.01, "NC": 0.01}) == "anti-compositional"
     assert kind_of({"C": 0.9, "PC": 0.01, "NC": 0.9}) == "human-aligned"
-
-
-def test_the_rule_gives_the_papers_kinds() -> None:
-    """As the results' page has them; BERT is "less so" human-aligned."""
-    page = (ROOT / "docs" / "results" / "epsilon.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| .+ \| (\S+) \| (\S+) / (\S+) / (\S+) \| .+ \|$", page, re.MULTILINE)
-    assert len(rows) == 15
-    for kind, *values in rows:
-        assert kind_of(dict(zip(("C", "PC", "NC"), map(float, values), strict=True))) == kind
 
 
 @pytest.mark.figures

@@ -47,19 +47,6 @@ def evaluate(tiny: Path, folder: Path, *options: str) -> dict[str, float]:
     return scores
 
 
-def test_ties_do_not_follow_the_file(tmp_path: Path, tiny_path: Path, caplog: Log) -> None:
-    """Documents that are all equal after truncation: the same scores whatever their order, and a note."""
-    caplog.set_level("INFO")
-    scores = []
-    for step in (1, -1):
-        folder = tmp_path / str(step) / "mine"
-        collection(folder, list(range(30))[::step])
-        scores.append(evaluate(tiny_path, folder, "model.max_length=4"))
-    assert scores[0] == scores[1]
-    assert scores[0]["own_retrieval/mine/ndcg@10"] < 0.4  # .64 with the relevant ones first
-    assert caplog.text.count("100.0% of the relevant documents") == 2
-
-
 def test_a_query_with_itself_alone_to_find_is_left_out(tmp_path: Path, tiny_path: Path, caplog: Log) -> None:
     """And no query finds itself, not even last."""
     caplog.set_level("INFO")
@@ -123,8 +110,7 @@ COPIES: dict[str, Callable[[str, int], dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("how", COPIES)
-@pytest.mark.parametrize("by", ["label", "group"])
+@pytest.mark.parametrize(("how", "by"), zip(COPIES, ("label", "group", "label"), strict=True))
 def test_copies_of_a_row_count_once(how: str, by: str, tmp_path: Path, tiny: Encoder, caplog: Log) -> None:
     """As if each text were there once, whatever else its rows say: no text finds itself."""
     caplog.set_level("INFO")
@@ -171,15 +157,6 @@ def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:
     assert (first, second, scores.by_key["own_val/median_rank"]) == (1, 1, 1)
     assert last > 1
     assert {(score.split, score.mode) for score in scores.scores} == {("", "")}
-
-
-def test_parts_that_are_held_out_are_one_table() -> None:
-    """A part's name is of its mode: a split would have a table of its own."""
-    options = HeldOutOptions(name="own_val", max_queries=1, max_documents=1)
-    possible = {str(score): (score.split, score.mode) for score in options.possible_scores(["faq"])}
-    assert possible["own_val/faq/span/ndcg@10"] == ("", "faq/span")
-    assert possible["own_val/faq/score"] == ("", "faq")
-    assert possible["own_val/score"] == ("", "")
 
 
 def test_held_out_scores_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:

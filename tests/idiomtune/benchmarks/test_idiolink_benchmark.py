@@ -1,15 +1,12 @@
 """The IdioLink benchmark: a case computed by hand, and its maps."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from idiomtune import Encoder
-from idiomtune.benchmarks.suite import Suite
-from idiomtune.data.idiolink import Document, Query, Split, load_split
+from idiomtune.data.idiolink import Document, Query, Split
 from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import idiolink, in_turn
 
@@ -71,33 +68,6 @@ def test_by_hand() -> None:
     assert "recall_at_r" not in second
 
 
-def test_the_map_of_an_idiom_by_hand() -> None:
-    """Three unit vectors lie in a plane: the map keeps their distances; the literal one is left below."""
-    documents = [make(f"d{n}", "a", usage) for n, usage in enumerate(("literal", "idiomatic", "sense"))]
-    split = val([*documents, make("d3", "b", "literal")], ask("q0", "a", "idiomatic"))  # b: of no query
-    rows = torch.tensor([[3.0, 0, 0, 0], [0, 1, 0, 0], [0.6, 0, 0.8, 0], [1, 1, 1, 1], [0, 1, 0, 0]])
-    (found,) = idiolink([split], "sentence").score(in_turn(rows)).maps
-    points = found["points"]
-    assert (found["split"], found["idiom"]) == ("val", "a")
-    assert [(p["id"], p["usage"]) for p in points] == [(d.id, d.usage) for d in documents]
-    places, units = torch.tensor([[p["x"], p["y"]] for p in points]), torch.nn.functional.normalize(rows[:3])
-    torch.testing.assert_close(torch.cdist(places, places), torch.cdist(units, units), atol=1e-3, rtol=0)
-    assert (places[1:].mean(0) > places[0]).all()
-    assert len(found["explained"]) == 2
-    assert sum(found["explained"]) == pytest.approx(1)
-    assert all(p[axis] == round(p[axis], 4) for p in points for axis in "xy")
-
-
-@pytest.mark.parametrize(("size", "num_maps"), [(1, 0), (2, 1)])
-def test_a_plane_needs_two_dimensions_and_three_documents(size: int, num_maps: int) -> None:
-    """Idiom a has three documents, b two."""
-    documents = [make(f"{i}{n}", i, "literal") for i, number in (("a", 3), ("b", 2)) for n in range(number)]
-    split = val(documents, ask("q0", "a", "literal"), ask("q1", "b", "literal"))
-    rows = torch.randn(7, size, generator=torch.Generator().manual_seed(0))
-    found = idiolink([split], "sentence").score(in_turn(rows)).maps
-    assert [one["idiom"] for one in found] == ["a"] * num_maps
-
-
 def test_the_first_ten_are_scored_and_kept() -> None:
     """The one relevant document of the query comes eleventh of twelve."""
     documents = [make("d0", "a", "literal"), *(make(f"d{n}", "b", "literal") for n in range(1, 12))]
@@ -150,12 +120,3 @@ def test_equal_texts_are_kept_apart_by_id() -> None:
     scores = scored(val(documents, *queries), [[1.0, 0.0], [1.0, 0.0]]).by_key
     assert scores["idiolink/val/sentence/r_precision/literal"] == 1.0
     assert scores["idiolink/val/sentence/r_precision/idiomatic"] == 0.0
-
-
-def test_keys_are_the_announced_ones(sample_root: Path, tiny: Encoder) -> None:
-    modes = ["sentence", "span", "instruction_sentence", "instruction_span"]
-    splits = [load_split(sample_root, name) for name in ("val", "val+train")]
-    benchmark = idiolink(splits, *modes, bm25_modes=["bm25_sentence", "bm25_span"])
-    scores = Suite([benchmark]).run(tiny).scores
-    assert set(scores) == set(map(str, benchmark.options.possible_scores(["val", "val+train"])))
-    assert all(0 <= value <= 1 for value in scores.values())

@@ -72,13 +72,6 @@ def test_every_layout_gives_the_same(tmp_path: Path, layout: Any) -> None:
     assert all(path.is_file() for path in found.files)
 
 
-def test_documents_that_occur_twice_are_all_named(tmp_path: Path) -> None:
-    document = '{"_id": "%s", "text": "%s"}\n'
-    corpus = "".join(document % (id_, "A cat sat.") for id_ in ("d1", "ä", "d3", "ä", "d1", "ä"))
-    with pytest.raises(UserError, match="3 problems"):
-        read_collection("mine", write_collection(tmp_path, corpus=corpus))
-
-
 def test_which_judgements_is_chosen(tmp_path: Path) -> None:
     folder = write_collection(tmp_path)
     write(folder / "qrels" / "dev.tsv", "q1\td2\n")  # without a header or grades: whatever was clicked
@@ -89,26 +82,18 @@ def test_which_judgements_is_chosen(tmp_path: Path) -> None:
         read_collection("mine", folder, "train")
 
 
-@pytest.mark.parametrize(
-    ("name", "queries"),
-    [
-        ("queries.jsonl", '{"_id": "q1", "text": "cats", "excluded_ids": ["d1"]}\n'),
-        ("queries.csv", '_id,text,excluded_ids\nq1,cats,"[""d1"", ""N/A""]"\n'),
-        ("queries.jsonl", '{"_id": "q1", "text": "cats", "excluded_ids": ["d1", "d1"]}\n'),
-    ],
-)
-def test_excluded_documents_are_not_searched(tmp_path: Path, name: str, queries: str) -> None:
+def test_excluded_documents_are_not_searched(tmp_path: Path) -> None:
     """As in BRIGHT; a query without any lists N/A there."""
-    more = {"jsonl": '{"_id": "q2", "text": "rates", "excluded_ids": ["N/A"]}\n', "csv": "q2,rates,N/A\n"}
+    queries = '_id,text,excluded_ids\nq1,cats,"[""d1"", ""N/A""]"\nq2,rates,N/A\n'
     folder = write_collection(tmp_path, queries=None, qrels="q1\td3\t1\nq2\td2\t1\n")
-    write(folder / name, queries + more[name.partition(".")[2]])
+    write(folder / "queries.csv", queries)
     collection = read_collection("mine", folder)
     assert [list(query.left_out) for query in collection.queries] == [[0], []]
     vectors = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0.9, 0.1, 0], [1.0, 0, 0], [0, 1.0, 0]])
     result = UserRetrievalBenchmark([collection]).score(in_turn(vectors))
     assert result.by_key["own_retrieval/mine/mrr@10"] == 1
     assert "d1" not in [top["id"] for top in result.per_query[0]["top"]]
-    write(folder / name, (queries + more[name.partition(".")[2]]).replace("d1", "d9"))
+    write(folder / "queries.csv", queries.replace("d1", "d9"))
     with pytest.raises(UserError, match="'excluded_ids': there is no document 'd9'"):
         read_collection("mine", folder)
     assert not any(q.left_out for q in read_collection("mine", folder, missing="ignore").queries)

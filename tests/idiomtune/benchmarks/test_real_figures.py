@@ -23,17 +23,27 @@ REFERENCE = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("figures_cache")
-@pytest.mark.parametrize("split", ["val", pytest.param("val+train", marks=pytest.mark.figures)])
-def test_figures_of_untrained_minilm(split: str, real_data: Path, minilm: Encoder) -> None:
-    benchmark = idiolink([load_split(real_data / "idiolink", split)], *REFERENCE[split])
+@pytest.mark.parametrize(
+    ("split", "modes"),
+    [
+        ("val", ["sentence"]),
+        *(
+            pytest.param(split, list(of_split), marks=pytest.mark.figures)
+            for split, of_split in REFERENCE.items()
+        ),
+    ],
+)
+def test_figures_of_untrained_minilm(split: str, modes: list[str], real_data: Path, minilm: Encoder) -> None:
+    """In every run those of the plain sentences."""
+    benchmark = idiolink([load_split(real_data / "idiolink", split)], *modes)
     scores = Suite([benchmark]).run(minilm, keep=True).scores
-    for mode, slices in REFERENCE[split].items():
-        for end, pair in slices.items():
+    for mode in modes:
+        for end, pair in REFERENCE[split][mode].items():
             keys = [f"idiolink/{split}/{mode}/{metric}{end}" for metric in ("r_precision", "ndcg@10")]
             assert [100 * scores[key] for key in keys] == pytest.approx(pair, abs=0.05), keys
 
 
-@pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.usefixtures("figures_cache")
 def test_figures_of_what_ships_to_read_meanings(real_data: Path) -> None:
     """Val by sentence, percent; nothing is trained."""

@@ -72,16 +72,6 @@ def test_the_share_of_tied_gold(documents: list[tuple[bool, int]]) -> None:
     assert bool(note) == bool(num_tied)
 
 
-@pytest.mark.parametrize(("num_tied", "is_told"), [(1, True), (0, False)])
-def test_a_share_of_ties_that_rounds_to_nothing_is_not_told(num_tied: int, is_told: bool) -> None:
-    """Of 3,000 relevant documents 2 or 1 tie with one that is not: 0.1% or 0.0%."""
-    hits = torch.ones(1, 3001, dtype=torch.bool)
-    hits[0, 0] = False
-    values = torch.arange(3001, 0, -1.0)[None]
-    values[0, 1 : 2 + num_tied] = values[0, 0]
-    assert bool(tie_note("mine", hits, values)) == is_told
-
-
 def test_the_nearest_by_hand() -> None:
     """Of documents of any length; a zero vector has the cosine 0, as one at a right angle."""
     documents = torch.tensor([[3.0, 0], [0, 0], [0, 2], [1, 1]])

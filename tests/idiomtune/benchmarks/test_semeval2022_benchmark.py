@@ -17,7 +17,6 @@ from idiomtune.benchmarks.user.pairs import UserPairBenchmark
 from idiomtune.benchmarks.user.pairs import read_pairs as read_own_pairs
 from idiomtune.data.semeval2022 import Gold, PairSplit, SentencePair, read_pairs
 from idiomtune.data.sources import DataFiles
-from idiomtune.plugins.registry import benchmark_types
 from tests.benchmarks import in_turn, section
 from tests.benchmarks import with_cosines as embedded
 
@@ -151,11 +150,3 @@ def write_sts(path: Path, split: PairSplit) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "sentence1", "sentence2", "score"], *rows])
     return path
-
-
-def test_a_record_of_another_language_or_subset_is_refused() -> None:
-    """It would be compared under a key that no score has."""
-    record = {"split": "dev", "id": "1", "expression": "", "predicted": 0.5, "gold": 0.5}
-    for language, subset, named in (("FR", "sts", "fr"), ("EN", "other", "other")):
-        with pytest.raises(ValueError, match=named):
-            list(benchmark_types()["semeval2022"].results({**record, "language": language, "subset": subset}))

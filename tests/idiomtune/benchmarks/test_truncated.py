@@ -12,8 +12,6 @@ from idiomtune import Encoder
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
-from idiomtune.encoder.loading import model_settings
-from idiomtune.glossaries.build import empty_encoder
 from idiomtune.requests import EmbeddingRequest
 from tests.own_data import write
 
@@ -64,12 +62,6 @@ def test_encode_and_search_warn_once(tiny_path: Path, caplog: pytest.LogCaptureF
     assert record.getMessage().startswith("1 of 2 texts are truncated to 8 tokens")
     encoder.search("short", [f"{LONG} again", "short"])
     assert len(caplog.records) == 2
-
-
-@pytest.mark.parametrize("pooling", [None, "cls+sep"])
-def test_the_width_is_known_before_weights_are_read(tiny_path: Path, pooling: str | None) -> None:
-    settings = model_settings(tiny_path, {"pooling": pooling})
-    assert empty_encoder(settings).dimension == load(tiny_path, pooling=pooling).dimension
 
 
 def test_text_without_blanks_and_signs_at_the_end_count(tiny_path: Path) -> None:

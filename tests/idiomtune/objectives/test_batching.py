@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.objectives.batching import balanced_steps, repeated_anchors
+from idiomtune.objectives.batching import balanced_steps
 from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
 from tests.tiny_runs import composed
@@ -96,8 +96,3 @@ def test_a_rare_usage_stands_anywhere_in_its_step() -> None:
     )
     # 100 of each are expected, a deviation of 9.
     assert all(60 < places[place] < 140 for place in range(4)), places
-
-
-def test_anchors_that_come_twice_are_found_unless_they_are_meant_to() -> None:
-    assert repeated_anchors([[[0, 1], [2]], [[1, 3]]]) == [1]
-    assert repeated_anchors([[[0, 1]], [[2]]]) == []

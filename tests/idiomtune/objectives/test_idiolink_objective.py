@@ -158,12 +158,6 @@ def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Spl
     assert result.loss.item() == pytest.approx(expected / (1.5 * 2), rel=1e-6)
 
 
-def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
-    assert build(split, query_mode=["sentence"]).special_tokens == {}
-    assert build(split, query_mode=["masked_span"], mask="[M]").special_tokens == {"mask": "[M]"}
-    assert build(split, document_mode=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}
-
-
 def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(split: Split) -> None:
     """Each anchor with a positive, drawn anew, against all of the shuffled batch."""
     records = [*split.queries, *split.documents]

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss, Part
 from idiomtune.objectives.mixture import MixtureObjective
 from idiomtune.requests import EmbeddingRequest
@@ -73,12 +72,6 @@ def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
         assert sorted(ours) == sorted(counted[epoch * 30 : (epoch + 1) * 30])
         sizes.append(len(pickle.dumps(vars(mixture))))
     assert sizes[-1] < sizes[0] + 100, "epochs are not kept"
-
-
-def test_a_part_so_rare_that_an_epoch_would_not_end_is_refused() -> None:
-    assert len(build(0, 1000.0, 1.0).epoch_steps(0, 1)) == 3003
-    with pytest.raises(UserError, match=r"part b has proportion=1,"):
-        build(0, 1001.0, 1.0)
 
 
 def test_the_loss_and_its_logs_are_the_parts() -> None:

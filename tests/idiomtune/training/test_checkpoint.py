@@ -14,7 +14,6 @@ from idiomtune.io.run_files import OPTIMIZER, checkpoints, verify
 from idiomtune.plugins.score import score_card
 from idiomtune.training.checkpoint import (
     TrainerState,
-    drop_after,
     finish_save,
     last_saved,
     latest_checkpoint,
@@ -129,37 +128,6 @@ def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: py
     ):
         raise OSError("no space left")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_state_of_another_version_is_told_by_its_fields(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text('{"surplus": 1, "step": "six"}')
-    with pytest.raises(UserError, match=r"state\.json.*\(step, surplus\)"):
-        read_state(tmp_path)
-    (tmp_path / "state.json").write_text("[")
-    with pytest.raises(UserError, match=r"state\.json"):
-        read_state(tmp_path)
-
-
-def held(_path: Path, ignore_errors: bool = False) -> None:
-    """In place of `shutil.rmtree`: another process has the folder open."""
-    if not ignore_errors:
-        raise OSError("in use")
-
-
-def test_folders_that_cannot_be_removed_stop_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have other names by then; what was left by a run that was killed goes with the next save."""
-    for step in (2, 4, 6, 8):
-        save(tmp_path, step)
-    (tmp_path / ".step_1").mkdir()
-    prune(tmp_path, 3, None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_4", "step_6", "step_8"]
-    (tmp_path / ".step_1").mkdir()
-    monkeypatch.setattr(shutil, "rmtree", held)
-    drop_after(tmp_path, 6)
-    prune(tmp_path, 1, None)
-    assert sorted(path.name for path in tmp_path.glob("step_*")) == ["step_6"]
-    with pytest.raises(UserError, match="step_10"), new_checkpoint(tmp_path, TrainerState(10), None, {}):
-        raise OSError("no space left")
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [2, 9]), (3, [2, 7, 8, 9]), (20, list(range(1, 10)))])

@@ -66,19 +66,23 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 # What is damaged → the step from which the run resumes.
 DAMAGED: dict[str, tuple[dict[str, Damage], int]] = {
-    "sums": ({"step_6/checksums.json": with_content(NESTED)}, 4),
-    # the best model, of which one copy is enough
-    "best checkpoint": ({"step_2/model.safetensors": flipped}, 6),
-    # the run folder's other files, of which each checkpoint has a copy
-    "best and configuration": (
+    # the newest checkpoint, and of the run folder's other files some of which each checkpoint has a copy
+    "checkpoint and best": (
         {
+            "step_6/checksums.json": with_content(NESTED),
             "best/model.safetensors": flipped,
-            "config.yaml": Path.unlink,
             "baseline.json": with_content(NESTED),
+        },
+        4,
+    ),
+    # the best model, of which one copy is enough; and all records
+    "records": (
+        {
+            "step_2/model.safetensors": flipped,
+            **{name: with_content(NESTED) for name in ("run.json", "config.yaml", "metrics.jsonl")},
         },
         6,
     ),
-    "all records": ({n: with_content(NESTED) for n in ("run.json", "config.yaml", "metrics.jsonl")}, 6),
 }
 
 
@@ -104,7 +108,7 @@ def test_a_damaged_run_is_resumed_and_ends_as_the_whole_one(
     for name, facts in (("baseline.json", None), ("run.json", ("experiment", "seed", "data", "started"))):
         after, before = (json.loads((folder / name).read_text()) for folder in (run, whole))
         assert all(after[fact] == before[fact] for fact in facts or before)
-    assert damaged == "best checkpoint" or not list(run.glob(".best*"))
+    assert damaged == "records" or not list(run.glob(".best*"))
 
 
 def test_damaged_checkpoints_do_not_crowd_out_good_ones(

@@ -16,10 +16,9 @@ from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
-from idiomtune.plugins.models import CONF, ModelSettings, model_settings_of
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.forgetting import Distillation, Remedies
-from tests.tiny_runs import WholeRun, composed, metrics, train, weights
+from tests.tiny_runs import WholeRun, metrics, train, weights
 
 INTERPOLATION = ["forgetting.weight_interpolation=0.7"]
 DISTILLATION = ["forgetting.distillation=0.5"]
@@ -96,17 +95,6 @@ def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
     for value, num in ((1.0, 1), (4.0, 2), (0.0, 0)):
         log.add(ObjectiveLoss(torch.zeros(()), {"n": 1.0}, {"distillation": Mean(value, num)}))
     assert log.values() == {"n": 3.0, "distillation": 3.0}
-
-
-@pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
-def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
-    config = composed("train", f"model={name}", "model.trust_remote_code=true")["model"]
-    if (config["about"] or {}).get("remote_code") == "needed":
-        with pytest.raises(ValueError, match="trust_remote_code"):
-            model_settings_of(name)
-        return
-    settings = model_settings_of(name)
-    assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
 
 
 def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[Remedies, Adapters]:

@@ -18,8 +18,8 @@ from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import idiom_expressions
 from idiomtune.training.objective import build_objective
-from tests.idiomtune.encoder.test_idiom_tokens import row, rows
-from tests.tiny_runs import WholeRun, composed, metrics, train
+from tests.idiomtune.encoder.test_idiom_tokens import rows
+from tests.tiny_runs import WholeRun, composed, train
 
 
 def expressions(*overrides: str) -> tuple[list[str], list[Path]]:
@@ -81,43 +81,28 @@ def test_expressions_of_a_list_and_of_a_file(tmp_path: Path) -> None:
 def test_a_run_with_tokens_trains_and_saves_them(
     options: list[str], whole_run: WholeRun, tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """At their own rate: in six steps the rest moves by at most six times its own."""
     caplog.set_level("INFO")
-    run = whole_run([*options, "model.idiom_tokens=train", "trainer.log_every=2"])
+    rates = ["trainer.learning_rate=1e-4", "trainer.idiom_tokens_learning_rate=1e-2"]
+    run = whole_run([*options, "model.idiom_tokens=train", *rates])
     assert "6 expressions have 6 tokens; of " in caplog.text
     best = Encoder.from_pretrained(run / "best", device="cpu")
     assert best.idiom_tokens is not None
-    for token, names in best.idiom_tokens.expressions.items():
-        start = Encoder.from_pretrained(tiny_path, device="cpu")
-        start.add_idiom_tokens(names)
-        assert not torch.equal(row(best, token), row(start, token))  # it was trained
-    text = f"So {names[0]} it is."
+    names = [each[0] for each in best.idiom_tokens.expressions.values()]
+    start = Encoder.from_pretrained(tiny_path, device="cpu")
+    start.add_idiom_tokens(names)
+    change = (rows(best) - rows(start)).abs()
+    assert change[: -len(names)].max() <= 6.1e-4
+    assert change[-len(names) :].mean() > 4e-3
+    token = list(best.idiom_tokens.expressions)[-1]
+    text = f"So {names[-1]} it is."
     plain = SentenceTransformer(str(run / "best"), device="cpu")
     theirs = plain.encode([f"So {token} it is."], convert_to_tensor=True)
     torch.testing.assert_close(best.encode([text]), theirs, atol=1e-6, rtol=0)
     assert FILE in (run / "best" / "README.md").read_text(encoding="utf-8")
-    assert FILE in json.loads((run / "step_6" / "checksums.json").read_text())
     # The untrained model is the one that was named, without tokens.
     baselines = [json.loads((r / "baseline.json").read_text()) for r in (run, whole_run(options))]
     assert baselines[0] == baselines[1]
-
-
-def test_triplets_are_read_with_tokens(
-    pairs: Path, tmp_path: Path, triplet_options: list[str], sample_root: Path
-) -> None:
-    """With replacing off the loss is another, and the checkpoint remembers that it is off."""
-    run_options = [o for o in triplet_options if o not in ("data=sample", "model.idiom_tokens=null")]
-    run_options = [o for o in run_options if "semeval2022" not in o and "monitor" not in o]
-    run_options += ["benchmark=[idiolink]", "trainer.monitor=idiolink/val/sentence/ndcg@10"]
-    run_options += [f"data.semeval2022={pairs}", f"data.idiolink={sample_root}", "model.idiom_tokens=train"]
-    losses = []
-    for option in ("null", "false"):
-        folder = tmp_path / option
-        train(folder, [*run_options, "trainer.max_steps=1", f"model.replace_expressions={option}"])
-        losses.append(metrics(folder)[0]["loss"])
-        saved = json.loads((folder / "best" / FILE).read_text(encoding="utf-8"))
-        assert saved["replace"] == (option == "null")
-        assert list(saved["expressions"]) == ["IDhomerunID", "IDcasestudyID"]
-    assert losses[0] != losses[1]
 
 
 TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "forgetting.distillation=0"]
@@ -151,18 +136,6 @@ def test_a_factor_is_a_learning_rate_of_the_tokens_rows(tiny_path: Path) -> None
     torch.testing.assert_close(scaled[:-2], low[:-2], rtol=0, atol=0)
     torch.testing.assert_close(scaled[-2:], high[-2:], rtol=1e-5, atol=1e-6)
     assert (scaled[-2:] - low[-2:]).abs().max() > 1e-2
-
-
-def test_tokens_learn_at_their_own_rate(tmp_path: Path, triplet_options: list[str], tiny_path: Path) -> None:
-    """The rest moves by at most its rate in each of four steps."""
-    rates = ["trainer.learning_rate=1e-4", "trainer.idiom_tokens_learning_rate=1e-2"]
-    train(tmp_path, [*triplet_options, *TOKENS, *rates])
-    best = Encoder.from_pretrained(tmp_path / "best", device="cpu")
-    assert best.idiom_tokens is not None
-    names = [each[0] for each in best.idiom_tokens.expressions.values()]
-    change = (rows(best) - rows(with_tokens(tiny_path, *names))).abs()
-    assert change[: -len(names)].max() <= 4.1e-4
-    assert change[-len(names) :].mean() > 4e-3
 
 
 def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from sentence_transformers import SentenceTransformer
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.errors import UserError
@@ -18,7 +17,7 @@ from idiomtune.objectives import ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.checkpoint import read_state
 from tests.programs import refused
-from tests.tiny_runs import KEY, WholeRun, metrics, train, weights
+from tests.tiny_runs import KEY, metrics, train, weights
 
 
 @pytest.mark.slow
@@ -49,35 +48,22 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert card["scores"][KEY] == best == max(line["scores"][KEY] for line in scored)
     assert json.loads((folder / "step_6" / "scores.json").read_text())["scores"] == scored[-1]["scores"]
     assert [read_state(path).epoch for path in checkpoints(folder)] == [1, 2]
-    assert (folder / "plots" / "learning_curve.png").stat().st_size > 10_000
-    rows = (folder / "per_query" / "idiolink.jsonl").read_text().splitlines()
-    assert len(rows) == 48
-    maps = [json.loads(row) for row in (folder / "per_query" / "idiolink.map.jsonl").read_text().splitlines()]
-    assert [(one["split"], len(one["points"])) for one in maps] == [("val", 20)] * 12
+
+    assert len((folder / "per_query" / "idiolink.jsonl").read_text().splitlines()) == 48
     before = [json.loads(r) for r in (folder / "per_query_baseline/idiolink.jsonl").read_text().splitlines()]
     mean = sum(record["ndcg@10"] for record in before) / len(before)
     assert card["baseline"][KEY] == pytest.approx(mean)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "finished" in page
-    assert "Worst" in page
-    assert {path.name for path in (folder / "plots").iterdir()} == {
-        *("learning_curve.png", "idiolink_recall.png", "idiolink_usage_map.png")
-    }
+    figures = {path.name for path in (folder / "plots").iterdir()}
+    assert figures == {"learning_curve.png", "idiolink_recall.png"}
     assert page.count("data:image/png") == 2
     assert "untrained" in capsys.readouterr().out
     assert not list(folder.rglob("*.bin")) + list(folder.rglob("*.pt")) + list(folder.rglob("*.pkl"))
 
     best_step = card["meta"]["checkpoint"]
-    model = SentenceTransformer(str(folder / "best"), device="cpu")
-    assert model.encode(["He broke the ice."]).shape == (1, 32)
     ours, theirs = weights(folder / "best"), weights(folder / best_step)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not (folder / "best" / "optimizer.safetensors").exists()
-
-
-def test_another_seed_is_another_run(tmp_path: Path, options: list[str], whole_run: WholeRun) -> None:
-    train(tmp_path, [*options, "seed=43", "trainer.max_steps=1"])
-    assert metrics(tmp_path)[0]["loss"] != metrics(whole_run(options))[0]["loss"]
 
 
 @pytest.mark.slow

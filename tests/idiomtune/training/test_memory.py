@@ -30,7 +30,7 @@ def test_a_run_is_the_same_without_the_trial(
     whole_run: WholeRun, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_warned: bool
 ) -> None:
     """With what else a step may hold; and where memory does not suffice for it, which is a warning then."""
-    more = ["trainer.accumulation=2", "trainer.gradient_caching=true", "forgetting.distillation=0.5"]
+    more = ["trainer.accumulation=2", "trainer.gradient_caching=true", "trainer.max_steps=2"]
     if is_warned:
         more = []
         at_loss(monkeypatch, 1, no_memory)

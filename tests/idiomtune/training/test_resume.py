@@ -11,21 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.glossaries.tables import GLOSSARIES
-from idiomtune.hub.model_card import ask_for_licence, common_licence, sources_of
 from idiomtune.io.files import fingerprint, write_json
 from idiomtune.io.run_files import checkpoints, read_config, verify
 from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
     _check_length,
     _checkpoint_to_resume,
-    check_same_data,
     find_run,
     newest_unfinished,
     saved_config,
@@ -33,7 +30,7 @@ from idiomtune.training.resume import (
 )
 from tests.benchmarks import benchmarks_of
 from tests.faults import NO_FAULT, Fault, How, Outcome, attempted
-from tests.own_data import mixture_options, write_pairs
+from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import refused
 from tests.tiny_runs import (
     KEY,
@@ -57,7 +54,7 @@ DISTILLATION = ["forgetting.distillation=0.5"]
 RESUMED: dict[str, dict[str, list[str]]] = {
     "options": {
         "micro-steps and a glossary": [
-            *("trainer.accumulation=2", "trainer.gradient_caching=true", "trainer.matryoshka=[16,8]"),
+            *("trainer.accumulation=2", "trainer.gradient_caching=true"),
             *("trainer.activation_checkpointing=true", "trainer.keep_checkpoints=1"),
             *("model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"),
         ],
@@ -68,15 +65,7 @@ RESUMED: dict[str, dict[str, list[str]]] = {
         ],
         "adapters": [*DISTILLATION, "forgetting.lora.rank=4", "forgetting.lora.dropout=0.1"],
     },
-    "triplet_options": {
-        "tokens alone, groups in the file's order": [
-            *("model.idiom_tokens=train", "model.idiom_tokens_start=random", "forgetting.distillation=0"),
-            *("trainer.only_idiom_tokens=true", "trainer.idiom_tokens_learning_rate=1e-2"),
-            *("objective.order=file", "objective.whole_groups=false", "objective.groups_per_expression=null"),
-        ],
-    },
     "mixture_of_three": {"mixture": ["trainer.no_decay=[bias,norm]"]},
-    "experts_options": {"experts, frozen encoder": ["eval.every=epoch", "trainer.freeze_encoder=true"]},
 }
 
 
@@ -87,34 +76,22 @@ def mixture_of_three(tmp_path: Path, tiny_path: Path) -> list[str]:
     return [*mixture_options(tmp_path), *model, *length]
 
 
-def assert_parts_are_scored_and_recorded(folder: Path) -> None:
+def assert_parts_are_scored(folder: Path) -> None:
     parts = {key.partition("/")[0] for line in metrics(folder) for key in line if key.endswith("/loss")}
     assert parts == {"faq", "rated", "idioms"}
-    card = json.loads((folder / "scores.json").read_text())
-    scores = card["scores"]
-    assert {record["split"] for record in card["records"] if record["benchmark"] == "own_val"} == {""}
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
     mean = (scores["own_val/faq/score"] + scores["own_val/rated/score"]) / 2
     assert scores["own_val/score"] == pytest.approx(mean)
-    recorded = read_config(folder)["objective"]["parts"]
-    assert recorded["idioms"]["options"]["loss"]["temperature"] == 0.03
-    assert recorded["faq"]["options"]["infonce"]["temperature"] == 0.05
-    assert (recorded["rated"]["batch_size"], recorded["rated"]["data"]["val_share"]) == (12, 0.1)
 
 
 def assert_scores_are_of_the_saved_model(run: Path, remedies: list[str]) -> None:
     benchmarks, _ = benchmarks_of(check(TrainSettings, read_config(run)))
-    for step in ("step_3", "step_6"):
-        scored = Suite(benchmarks).run(Encoder.from_pretrained(run / step, device="cpu")).scores
-        assert scored == json.loads((run / step / "scores.json").read_text())["scores"]
-        assert verify(run / step) is None
+    scored = Suite(benchmarks).run(Encoder.from_pretrained(run / "step_3", device="cpu")).scores
+    assert scored == json.loads((run / "step_3" / "scores.json").read_text())["scores"]
     assert ["distillation" in line for line in metrics(run) if "loss" in line] == [True] * 6
-    best = json.loads((run / "scores.json").read_text())["meta"]["checkpoint"]
-    ours, theirs = weights(run / "best"), weights(run / best)
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not (run / "best" / "trained.safetensors").exists()
     has_adapters = "forgetting.lora.rank=4" in remedies
     assert (run / "best" / "adapter" / "adapter_model.safetensors").exists() == has_adapters
-    assert SentenceTransformer(str(run / "best"), device="cpu").encode(["Rain fell."]).shape == (1, 32)
 
 
 @pytest.mark.slow
@@ -129,20 +106,16 @@ def test_resumed_equals_uninterrupted(
     whole = whole_run(options)
     assert_resumed_equals_whole(whole, tmp_path / "cut", options)
     if base == "mixture_of_three":
-        assert_parts_are_scored_and_recorded(whole)
+        assert_parts_are_scored(whole)
     if "forgetting." in added[0]:
         assert_scores_are_of_the_saved_model(whole, added)
 
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_sigterm_saves_the_step(
-    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: Patch, caplog: Log, step: int
+    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: Patch, step: int
 ) -> None:
-    """While the untrained model is scored, and in an epoch's last step, which has scores.
-
-    The mean loss that is logged at an evaluation is that of all steps since the last one.
-    """
-    caplog.set_level("INFO")
+    """While the untrained model is scored, and in an epoch's last step, which has scores."""
     cut, before = tmp_path / "cut", signal.getsignal(signal.SIGTERM)
     if step:
         at_loss(monkeypatch, step, terminate)
@@ -157,11 +130,6 @@ def test_sigterm_saves_the_step(
     assert (cut / f"step_{step}" / "scores.json").exists() == (step == 3)
     resume(cut)
     assert_same_run(whole_run(options), cut)
-    lines = [record.getMessage() for record in caplog.records]
-    evaluations = [line for line in lines if line.startswith("epoch ")][-2:]
-    losses = [line["loss"] for line in metrics(cut) if "loss" in line]
-    for line, mean in zip(evaluations, (sum(losses[:3]) / 3, sum(losses[3:]) / 3), strict=True):
-        assert f"loss {mean:.4f}" in line
 
 
 # Of the run that was not killed: its folder, its options, and the points that it passed.
@@ -175,7 +143,7 @@ def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole
     run_options = [*options, "eval.every=2"]
     outcome = attempted(folder, run_options)
     assert outcome.status == 0, outcome.output
-    assert set(outcome.points) == {part for what, _, then, _ in CUT for part in (what, then)}
+    assert set(outcome.points) >= {part for what, _, then, _ in CUT for part in (what, then)}
     return folder, run_options, outcome.points
 
 
@@ -194,12 +162,9 @@ def go_on(whole: Whole, folder: Path, fault: Fault = NO_FAULT) -> Outcome:
 # A part of the run in which it is ended, and how; then a later one, of the run that goes on, and how.
 CUT: list[tuple[str, How, str, How]] = [
     ("record", "torn", "saving", "full"),
-    ("baseline", "kill", "metrics", "full"),
-    ("training", "kill", "saving", "torn"),
     ("saving", "kill", "re-scoring", "kill"),
-    ("metrics", "torn", "scoring", "kill"),
+    ("metrics", "torn", "saving", "torn"),
     ("best", "kill", "pruning", "kill"),
-    ("report", "torn", "report", "full"),
 ]
 
 
@@ -247,19 +212,6 @@ def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, opti
     assert all(torch.equal(again[name], best[name]) for name in best)
 
 
-def test_resumed_with_no_steps_left_it_is_scored(
-    tmp_path: Path, options: list[str], monkeypatch: Patch
-) -> None:
-    at_loss(monkeypatch, 1, terminate)
-    with pytest.raises(Interrupted):
-        train(tmp_path, options)
-    monkeypatch.undo()
-    resume(tmp_path, "trainer.max_steps=1")
-    card = json.loads((tmp_path / "scores.json").read_text())
-    assert card["meta"]["checkpoint"] == "step_1"
-    assert KEY in card["scores"]
-
-
 def test_a_run_keeps_the_precision_of_its_start(
     tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
@@ -273,59 +225,28 @@ def test_a_run_keeps_the_precision_of_its_start(
     assert [record["precision"], record["resumed"][-1]["precision"]] == ["fp32", "fp32"]
 
 
-# Of what a run reads: the option, the file in its folder, and what is added to that.
-READ = {
-    "data": (
-        "data.idiolink={} model.glossary={}/mine.tsv",
-        "mine.tsv",
-        "tie the knot\tget married\tno\ten\tme\tCC0\n",
-    ),
-    "own": ("data.train={}/pairs.csv", "pairs.csv", "one more?,yes\n"),
-}
-
-
-def assert_card_is_of_own_data(run: Path) -> None:
-    """It names the file, not its folder, and no licence follows."""
-    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]
-    assert scores["own_val/score"] == scores["own_val/ndcg@10"]
-    card = (run / "best" / "README.md").read_text(encoding="utf-8")
-    assert "(pairs.csv)" in card
-    assert "new/pairs.csv" not in card.partition("idiomtune train")[0]
-    assert "idiom" not in card.partition("## Use")[0].lower()
-    sources = sources_of(read_config(run))
-    assert common_licence(sources) is None
-    assert "pairs.csv" in ask_for_licence(sources, "hub.license")
-
-
-@pytest.mark.parametrize("kind", READ)
-def test_what_a_run_reads_may_be_moved_but_not_changed(
-    tmp_path: Path, options: list[str], tiny_path: Path, sample_root: Path, kind: str
-) -> None:
+def test_what_a_run_reads_may_be_moved_but_not_changed(tmp_path: Path, tiny_path: Path) -> None:
     """The new place is on record; other contents, also under the same name, are refused."""
     run, old, new = tmp_path / "run", tmp_path / "old", tmp_path / "new"
-    option, file, more = READ[kind]
-    old.mkdir()
-    if kind == "data":
-        shutil.copytree(sample_root, old, dirs_exist_ok=True)
-        options = [o for o in options if o != "data=sample"]
-        shutil.copy(GLOSSARIES / "sample.tsv", old / file)
-    else:
-        write_pairs(old / file, 30)
-        model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
-        options = ["+experiment=own", *model, "trainer.batch_size=10"]
-    train(run, [*options, *option.replace("{}", str(old)).split(), "trainer.max_steps=1"])
+    write_pairs(old / "pairs.csv", 30)
+    shutil.copy(GLOSSARIES / "sample.tsv", old / "mine.tsv")
+
+    def files(folder: Path) -> list[str]:
+        return [f"data.train={folder}/pairs.csv", f"model.glossary={folder}/mine.tsv"]
+
+    model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
+    train(run, ["+experiment=own", *model, "trainer.batch_size=10", *files(old), "trainer.max_steps=1"])
     old.rename(new)
-    resume(run, *option.replace("{}", str(new)).split(), "trainer.max_steps=2")
+    resume(run, *files(new), "trainer.max_steps=2")
     resume(run)
-    if kind == "own":
-        assert_card_is_of_own_data(run)
-    for other in ("[]", new / "yours.tsv") if kind == "data" else ():
-        with pytest.raises(UserError, match=r"model\.glossary"):
-            resume(run, f"model.glossary={other}")
-    with (new / file).open("a", encoding="utf-8") as changed:
-        changed.write(more)
-    with pytest.raises(UserError, match=file):
-        resume(run, "trainer.max_steps=3")
+    with pytest.raises(UserError, match=r"model\.glossary"):
+        resume(run, "model.glossary=[]")
+    for name, row in (("mine.tsv", "tie the knot\tget married\tno\ten\tme\tCC0\n"), ("pairs.csv", "a?,b\n")):
+        content = (new / name).read_text(encoding="utf-8")
+        write(new / name, content + row)
+        with pytest.raises(UserError, match=name):
+            resume(run, "trainer.max_steps=3")
+        write(new / name, content)
 
 
 def test_other_weights_under_the_same_name_are_refused(
@@ -448,14 +369,11 @@ def changed(**sections: Any) -> dict[str, Any]:
 
 ALLOWED: dict[str, dict[str, Any]] = {
     "trainer.max_epochs=5": {"trainer": {"max_epochs": 5}},
-    "model.glossary=there/g.csv": {"model": {"glossary": "there/g.csv"}},
     "model.glossary=[there/g.csv]": {"model": {"glossary": ["there/g.csv"]}},
     "tracking.backend=files": {"tracking": {"backend": "files", "folder": "its default"}},
-    "seed=0": {},
     "objective=own": {},
     "device=mps": {},
     "data.idiolink=there": {"data": {"idiolink": "there"}},
-    "hub.repo_id=me/x": {"hub": {"repo_id": "me/x"}},
 }
 
 
@@ -475,12 +393,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "seed=1": ({"seed": 1}, "seed: 1"),
     "trainer.learning_rate=0.2": ({"trainer": {"learning_rate": 0.2}}, "trainer.learning_rate: 0.2"),
     "model.glossary=there/h.csv": ({"model": {"glossary": "there/h.csv"}}, "here/g.csv"),
-    "debug=true": ({}, "debug=true"),
     "+protocol=folds": ({}, "protocol=folds"),
     "run_dir=other": ({"run_dir": "other"}, "run_dir: other"),
-    "objective=own": ({"objective": {"size": 2}}, "objective.size: 2"),
     "objective=own objective.size=2": ({"objective": {"size": 2}}, "objective.size: 2"),
-    "trainer.newer=1": ({"trainer": {"newer": 1}}, "trainer.newer: 1"),
     "+experiment=y": ({}, "experiment: y"),
 }
 
@@ -492,16 +407,6 @@ def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
     experiment = "y" if "experiment" in overrides else "default"
     error = refused(lambda: saved_config(tmp_path, changed(**sections), experiment, overrides.split()))
     assert str(error).count(named) == 1
-
-
-def test_an_option_that_may_be_a_list_is_the_same_as_one(tmp_path: Path) -> None:
-    then = THEN | {"trainer": THEN["trainer"] | {"monitor": ["a/b"]}, "data": {"columns": {}}}
-    save(tmp_path, 2, RECORDED | {"config": then})
-    now = changed(trainer={"monitor": "a/b"}, data={"columns": None})
-    for override in ("trainer.monitor=a/b", "data.columns=null"):
-        assert saved_config(tmp_path, now, "x", [override])["trainer"]["monitor"] == ["a/b"]
-    with pytest.raises(UserError, match=r"trainer\.monitor"):
-        saved_config(tmp_path, changed(trainer={"monitor": "a/c"}), "x", ["trainer.monitor=a/c"])
 
 
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
@@ -561,13 +466,3 @@ def test_a_run_may_become_longer_but_not_shorter_than_it_is(
         _check_length(before, trainer, state)
         assert not caplog.records
     _check_length(before, trainer, TrainerState(step=15, epoch=2))  # no third one is begun
-
-
-def test_data_may_be_moved_but_not_changed() -> None:
-    check_same_data(
-        {"here/val/a.json": "1", "here/b.csv": "2"}, {"there/val/a.json": "1", "there/b.csv": "2"}
-    )
-    with pytest.raises(UserError, match=r" val/a\.json "):
-        check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "9"})
-    with pytest.raises(UserError, match=r" here/b\.csv "):
-        check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "1", "here/b.csv": "2"})

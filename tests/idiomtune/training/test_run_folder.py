@@ -4,7 +4,6 @@ import itertools
 import os
 import re
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -59,17 +58,6 @@ def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, leaves: st
         mistake()
     assert (run_.path / "run.json").exists() == (leaves == "baseline.json")
     assert any(tmp_path.iterdir()) == (leaves == "baseline.json")
-
-
-def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
-    for name in ("notes.txt", "train.log"):
-        (tmp_path / name).write_text("mine")
-    (tmp_path / ".hydra").mkdir()
-    run_ = RunFolder(tmp_path, is_new=True)
-    with pytest.raises(UserError, match="slip"), run_.reserve(resume=False):
-        raise UserError("slip")
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "train.log", ".hydra"}
-    assert (tmp_path / "train.log").read_text().startswith("mine")
 
 
 def test_a_run_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -130,12 +118,6 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, options: list[str], n
     assert file.read_text() == "precious"
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, options: list[str]) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=str(tmp_path / "file" / "run")):
-        train(tmp_path / "file" / "run", options)
-
-
 def test_requests_to_stop_are_noted_until_the_step_is_finished() -> None:
     """SIGTERM to every process, and again by the launcher that got it too; a second SIGINT stops at once."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -152,31 +134,24 @@ def test_requests_to_stop_are_noted_until_the_step_is_finished() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "arguments", "status", "named"),
+    ("task", "status", "named"),
     [
-        ("raise ZeroDivisionError('a bug')", (), 1, "ZeroDivisionError: a bug"),
-        ("raise KeyboardInterrupt('stopped after step 3')", (), 130, "stopped after step 3"),
-        ("pass", ("+experiment=leaky", "--config-dir=mine"), 2, "hydra.job.env_set.HF_TOKEN"),
+        ("raise ZeroDivisionError('a bug')", 1, "ZeroDivisionError: a bug"),
+        ("raise KeyboardInterrupt('stopped after step 3')", 130, "stopped after step 3"),
     ],
 )
-def test_how_a_program_ends(
-    tmp_path: Path, task: str, arguments: Sequence[str], status: int, named: str
-) -> None:
-    """Started as `idiomtune train` is: with a message, and a bug's traceback in a file; without a token."""
-    settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
+def test_how_a_program_ends(tmp_path: Path, task: str, status: int, named: str) -> None:
+    """Started as `idiomtune train` is: with a message, and a bug's traceback in a file."""
     (tmp_path / "start.py").write_text(
         "import idiomtune.cli as cli\n"
         f"def task(*_): {task}\n"
         "cli.settings_of = task\n"
-        f"cli.main(['train', 'run_dir=run', *{arguments!r}])\n"
+        "cli.main(['train', 'run_dir=run'])\n"
     )
     done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode == status
     assert named in done.stderr
     assert "Traceback" not in done.stderr
-    assert "12345678secret" not in done.stderr
     if status == 1:
         file = Path(done.stderr.split("The traceback is in ")[1].split("\n")[0])
         assert "in task" in file.read_text()
@@ -198,13 +173,10 @@ def test_a_run_is_named_by_what_differs() -> None:
         (["+experiment=idiolink_ft", "trainer.batch_size=64", "seed=3"], "_seed-3_batch_size-64"),
         (["data.idiolink=/home/me/data", "device=cpu", "hub.repo_id=me/x", "tracking=wandb"], ""),
         (["model=pretrained", "model.path='/home/me/models/mine'"], "_model-mine"),
-        (["objective.query_mode=[sentence,span]"], "_query_mode--sentence-span"),
-        (["trainer.monitor=" + "x" * 200, "seed=1"], "_seed-1_monitor-" + "x" * 24),
         # cut between options
         ([*(f"objective.o_{i}=value_{i}" for i in range(9)), "seed=7"], "_seed-7" + OPTIONS),
         (["seed=3", "name='my run/1'"], "_my-run-1"),  # a chosen name stands for the options
         (["seed=3", "name=日本"], "_seed-3"),  # nothing of it can be in a folder's name
-        (["name=" + "x" * 59 + ".5"], "_" + "x" * 59),
     ):
         chosen = next((o.partition("=")[2].strip("'") for o in overrides if o.startswith("name=")), None)
         name = run_name(overrides, chosen)

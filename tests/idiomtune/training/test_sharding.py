@@ -19,16 +19,16 @@ from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.sharding import Sharding, sharding_of_launch
 from idiomtune.errors import UserError
 from tests.doc_pages import blocks
-from tests.idiomtune.training.test_processes import RUN, SEVERAL, experiment_options, succeeded
+from tests.idiomtune.training.test_processes import RUN, SEVERAL, succeeded
 from tests.launches import launch
 from tests.process_jobs import FSDP
 from tests.programs import ROOT
-from tests.tiny_runs import assert_same_run, files_of, resume, train, weights
+from tests.tiny_runs import assert_same_run, files_of, resume, train
 
 
 @pytest.fixture(scope="module")
 def run_options(options: list[str]) -> list[str]:
-    return [*options, SEVERAL]
+    return [*options, SEVERAL, "trainer.max_steps=4", "eval.every=2"]
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,8 @@ def test_each_process_holds_its_share_and_what_is_published_is_a_plain_model(sha
 def test_a_stopped_run_goes_on(sharded: Path, tmp_path: Path, run_options: list[str]) -> None:
     """Sharded, exactly; and in one process, to the same model."""
     stopped, alone = tmp_path / "stopped", tmp_path / "alone"
-    chosen = [*run_options]
-    ended = launch(2, RUN, folder=str(stopped), options=chosen, environment=FSDP, stop_in=2)
-    assert all("after step 2" in said for _, said in ended), ended
+    ended = launch(2, RUN, folder=str(stopped), options=run_options, environment=FSDP, stop_in=1)
+    assert all("after step 1" in said for _, said in ended), ended
     shutil.copytree(stopped, alone)
     succeeded(launch(2, RUN, folder=str(stopped), options=[], go_on=True, environment=FSDP))
     assert_same_run(stopped, sharded)
@@ -108,25 +107,17 @@ def test_a_stopped_run_goes_on(sharded: Path, tmp_path: Path, run_options: list[
             *("trainer.idiom_tokens_learning_rate=0.01", "eval.every=1"),
             "trainer.activation_checkpointing=true",
         ],
-        ["trainer.freeze_encoder=false"],
     ],
-    ids=["adapters", "interpolation", "experts"],
+    ids=["adapters", "interpolation"],
 )
-def test_what_else_is_trained(
-    tmp_path: Path, run_options: list[str], tiny_path: Path, remedies: list[str]
-) -> None:
-    """Remedies, where other weights are scored and saved than are trained; and experts on an encoder."""
+def test_what_else_is_trained(tmp_path: Path, run_options: list[str], remedies: list[str]) -> None:
+    """Remedies, where other weights are scored and saved than are trained."""
     options = [*run_options, *remedies, "trainer.max_steps=2"]
-    if "freeze" in remedies[0]:  # weights of its own, which are whole in every process
-        options = [*experiment_options("listwise", tiny_path), *remedies, "trainer.max_steps=2"]
-        options += ["benchmark=[admire]"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
     succeeded(launch(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
     assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
-    for name in ("config.json", "modules.json"):  # with the names of classes
-        configs = [(tmp_path / run / "best" / name).read_bytes() for run in ("one", "two")]
-        assert configs[0] == configs[1]
+
     for path in (tmp_path / "one" / "step_2").rglob("*.safetensors"):
         other = tmp_path / "two" / path.relative_to(tmp_path / "one")
         if path.name == "optimizer.safetensors":  # means of gradients, in which nothing is divided
@@ -135,7 +126,6 @@ def test_what_else_is_trained(
             assert_same_weights(other, path, moved=0.02)  # of idiom tokens, which learn fastest
     ours, theirs = (json.loads((tmp_path / n / "scores.json").read_text()) for n in ("one", "two"))
     assert ours["scores"] == pytest.approx(theirs["scores"], abs=SCORE_TOLERANCE)
-    assert weights(tmp_path / "two" / "best").keys() == weights(tmp_path / "one" / "best").keys()
 
 
 def test_the_configuration_in_the_docs_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +147,8 @@ def test_the_configuration_in_the_docs_is_understood(tmp_path: Path, monkeypatch
     ("name", "value", "expected"),
     [
         ("FSDP_VERSION", "1", "fsdp_version: 2"),
-        ("FSDP_OFFLOAD_PARAMS", "true", "fsdp_offload_params: true"),
         ("FSDP_ACTIVATION_CHECKPOINTING", "true", r"trainer\.activation_checkpointing=true"),
         ("FSDP_AUTO_WRAP_POLICY", "SIZE_BASED_WRAP", "TRANSFORMER_BASED_WRAP"),
-        ("FSDP_IGNORED_MODULES", "x", "fsdp_ignored_modules"),
         ("ACCELERATE_USE_PARALLELISM_CONFIG", "true", "parallelism_config"),
     ],
 )

@@ -30,7 +30,6 @@ def warning_of(run: Path) -> str:
 @pytest.mark.parametrize(
     "options",
     [
-        ["trainer.warmup_steps=100000000"],
         ["forgetting.weight_interpolation=0"],
         ["trainer.learning_rate=1e-30", "forgetting.lora.rank=2"],
     ],

