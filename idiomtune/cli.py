@@ -21,10 +21,9 @@ import textwrap
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idiomtune.config import (
     EvaluateSettings,
@@ -73,86 +72,36 @@ _AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to
 _SWEEP_FOLDER = "hydra.sweep.dir="
 
 
-@dataclass(frozen=True)
-class Program:
-    """A program.
+class Program(NamedTuple):
+    """A program: the function `<last word>` of the module `idiomtune.programs.<first word>`.
 
     Attributes:
-        purpose: one line of `idiomtune --help`.
-        config: `conf/<config>.yaml`: options, defaults and, in its comments, the help.
+        config: `conf/<config>.yaml`: options and defaults. Its comments are the help, the first sentence is
+            what `idiomtune --help` says of the program.
         subject: the option of the first words.
-        settings: the options, checked.
-        function: `module:name`, which gets the settings.
+        settings: the options, checked, which the function gets.
     """
 
-    purpose: str
     config: str
     subject: str
     settings: type[ConfigSection]
-    function: str
-
-
-def _tool(
-    purpose: str, name: str, subject: str, settings: type[ConfigSection], function: str = ""
-) -> Program:
-    function = function or f"idiomtune.programs.{name}:{name}"
-    return Program(purpose, f"tools/{name}", subject, settings, function)
 
 
 PROGRAMS = {
-    "new": _tool(
-        "write a small folder to start from: sentences, glossary, options, a notebook",
-        *("new", "folder", NewSettings),
-    ),
-    "train": Program(
-        "fine-tune a model, and score every checkpoint",
-        *("train", "+experiment", TrainSettings, "idiomtune.programs.train:train"),
-    ),
-    "check": Program(
-        "check a configuration and its data, in seconds",
-        *("train", "+experiment", TrainSettings, "idiomtune.programs.check:check"),
-    ),
-    "evaluate": Program(
-        "score any model, without training",
-        *("evaluate", "model", EvaluateSettings, "idiomtune.programs.evaluate:evaluate"),
-    ),
-    "learn": Program(
-        "make a model learn what the expressions of a glossary mean",
-        *("learn", "model", LearnSettings, "idiomtune.programs.learn:learn"),
-    ),
-    "glossary": Program(
-        "make a glossary from dictionaries: Wiktionary, WordNet, any table",
-        *("glossary", "from", GlossarySettings, "idiomtune.programs.glossary:glossary"),
-    ),
-    "find": _tool(
-        "list the expressions of a glossary in texts, with meaning and usage",
-        *("find", "texts", FindSettings),
-    ),
-    "search": _tool(
-        "list the texts of a corpus that are nearest to a query", "search", "model", TextSearchSettings
-    ),
-    "write": _tool(
-        "write a benchmark and training data for your own expressions, by language models",
-        *("write", "expressions", WriteSettings),
-    ),
-    "write select": _tool(
-        "choose expressions that are used both ways",
-        *("select", "from", SelectSettings, "idiomtune.programs.write:select"),
-    ),
-    "write review": _tool(
-        "check written texts in a spreadsheet",
-        *("review", "folder", ReviewSettings, "idiomtune.programs.write:review"),
-    ),
-    "report": _tool(
-        "compare runs: page, tables, plots; judge one by exit status", "report", "runs", ReportSettings
-    ),
-    "explore": _tool(
-        "search a corpus with models side by side, on a page", "explore", "models", ExploreSettings
-    ),
-    "push": Program(
-        "publish a checkpoint on the Hugging Face Hub",
-        *("push", "checkpoint", PushSettings, "idiomtune.programs.push:push"),
-    ),
+    "new": Program("tools/new", "folder", NewSettings),
+    "train": Program("train", "+experiment", TrainSettings),
+    "check": Program("train", "+experiment", TrainSettings),
+    "evaluate": Program("evaluate", "model", EvaluateSettings),
+    "learn": Program("learn", "model", LearnSettings),
+    "glossary": Program("glossary", "from", GlossarySettings),
+    "find": Program("tools/find", "texts", FindSettings),
+    "search": Program("tools/search", "model", TextSearchSettings),
+    "write": Program("tools/write", "expressions", WriteSettings),
+    "write select": Program("tools/select", "from", SelectSettings),
+    "write review": Program("tools/review", "folder", ReviewSettings),
+    "report": Program("tools/report", "runs", ReportSettings),
+    "explore": Program("tools/explore", "models", ExploreSettings),
+    "push": Program("push", "checkpoint", PushSettings),
 }
 
 
@@ -223,8 +172,8 @@ def settings_of(kind: type[ConfigSection], options: dict[str, Any]) -> Any:
 
 
 def _function(program: str) -> Any:
-    module, _, name = PROGRAMS[program].function.partition(":")
-    return getattr(import_module(module), name)
+    module, *_ = words = program.split()
+    return getattr(import_module(f"idiomtune.programs.{module}"), words[-1])
 
 
 # ------------------------------------------------------------------ from the command line
@@ -260,7 +209,9 @@ def _exit_status(name: str, words: Sequence[str]) -> int:
         if "-m" in flags:
             _start_sweep(name, flags, others)
         elif "--cfg" in flags:
-            _print_config(name, words, flags)
+            from omegaconf import OmegaConf
+
+            print(OmegaConf.to_yaml(configuration(name, words).config), end="")
         else:
             return _show(run(name, words))
     except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -270,20 +221,12 @@ def _exit_status(name: str, words: Sequence[str]) -> int:
     return 0
 
 
-def _show(result: Any) -> int:
+def _show(result: object) -> int:
     """Print the path, or the last line, that a program returns; gives the exit status of a report."""
     result, outcome = result if isinstance(result, tuple) else (result, "passes")
     if isinstance(result, Path | str) and rank_of_launch() == 0:
         print(printable(str(result)))
     return {"fails": 1, "cannot tell": 3}.get(outcome, 0)
-
-
-def _print_config(name: str, words: Sequence[str], flags: Mapping[str, str]) -> None:
-    from omegaconf import OmegaConf
-
-    composed = configuration(name, words, None)
-    config = composed.hydra if flags["--cfg"] == "hydra" else composed.config
-    print(OmegaConf.to_yaml(OmegaConf.select(config, flags.get("--package", "")) or config), end="")
 
 
 def _start_sweep(name: str, flags: Mapping[str, str], words: Sequence[str]) -> None:
@@ -321,7 +264,9 @@ def help_text(config_name: str) -> str:
 
 
 def _programs_help() -> str:
-    lines = [f"  {name:12} {program.purpose}" for name, program in PROGRAMS.items()]
+    purposes = {name: re.split(r"[.:]\s", help_text(program.config))[0] for name, program in PROGRAMS.items()}
+    purposes["check"] = "Check a configuration and its data, in seconds"
+    lines = [f"  {name:13} {' '.join(purpose.split())}" for name, purpose in purposes.items()]
     return "\n".join(["idiomtune <program> [option=value ...]", "", *lines, "", "idiomtune <program> --help"])
 
 

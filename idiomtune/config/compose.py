@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from idiomtune.plugins.options import as_list
 
 log = logging.getLogger(__name__)
 
-_MOST_BITS = 1024  # of a number
 _CODE = "model.trust_remote_code"
 Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
 
@@ -64,7 +62,7 @@ def fill_parts(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
 
 
 def _fill_part(
-    section: str, own: Any, common: dict[str, Any], compose: Compose
+    section: str, own: object, common: dict[str, Any], compose: Compose
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A part, and the section `model` of its experiment."""
     if not isinstance(own, dict):
@@ -90,7 +88,7 @@ def _fill_part(
     return part, base["model"] if experiment else {}
 
 
-def merge_options(base: Any, changes: Any) -> Any:
+def merge_options(base: object, changes: object) -> Any:
     """`changes` over `base`, section by section. An empty section of `base` takes any names."""
     if not isinstance(base, dict) or not isinstance(changes, dict):
         return changes
@@ -101,27 +99,15 @@ def _check_idiom_tokens(
     config: dict[str, Any], parts: Mapping[str, dict[str, Any]], models: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Check that the model has the idiom tokens that experiments among the parts train."""
-    needed = {
-        name: model["idiom_tokens_start"] for name, model in models.items() if model.get("idiom_tokens")
-    }
+    needed = [name for name, model in models.items() if model.get("idiom_tokens")]
     chosen = (config.get("model") or {}).get("idiom_tokens")
-    of_one = chosen if isinstance(chosen, str) and chosen.startswith("train/") else None
     for name in needed:
-        if chosen is None or (of_one and of_one != f"train/{name}"):
-            part = parts[name]
+        if chosen is None or (str(chosen).startswith("train/") and chosen != f"train/{name}"):
             raise UserError(
-                f"objective.parts.{name}: experiment={part['experiment']} reads each of its idioms as "
-                f"one token, but model.idiom_tokens={'null' if chosen is None else chosen}: give "
-                f"model.idiom_tokens={'train' if len(needed) > 1 else f'train/{name}'}, or give "
-                "only its objective, which needs none: "
-                f"objective.parts.{name}.objective={part['objective']}"
+                f"objective.parts.{name}: experiment={parts[name]['experiment']} reads each of its idioms as "
+                f"one token: give model.idiom_tokens={'train' if len(needed) > 1 else f'train/{name}'}, or "
+                f"its objective alone: objective.parts.{name}.objective={parts[name]['objective']}"
             )
-    if len(set(needed.values())) > 1:
-        starts = ", ".join(f"objective.parts.{name}: {start}" for name, start in needed.items())
-        raise UserError(
-            f"model.idiom_tokens_start: experiments among the parts need different tokens ({starts}), and a "
-            "model has one kind: leave one of them out, or name its objective instead"
-        )
 
 
 # Options whose default depends on how much data there is.
@@ -142,7 +128,7 @@ def resolve_by_data_size(config: dict[str, Any]) -> dict[str, Any]:
     if not sized:
         return config
     train = as_list(config["data"]["train"]) or []
-    most: Any = max(size for section, _, key in sized for size in section[key] if size != "more")
+    most = max(size for section, _, key in sized for size in section[key] if size != "more")
     number, chosen = _count_rows(train, most), []
     for section, name, key in sized:
         values: dict[Any, Any] = section[key]
@@ -172,9 +158,6 @@ def _count_rows(names: Sequence[str], most: int) -> int:
 
 # What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
 _SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MULTILINE)
-# What word processors and Windows write, and what Hydra can read.
-_AS_TYPED = dict(zip(map(ord, "“”„‘’–—−\xa0\u202f＝，"), '"""\'\'---  =,', strict=True))
-_AS_TYPED |= dict.fromkeys(map(ord, "\r\ufeff\u200b\u200e\u200f"), "")
 _SECTION = re.compile(r"Error merging override ([\w.]+)=.*\nCannot merge DictConfig with", re.DOTALL)
 _TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
 
@@ -199,34 +182,22 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: naming the option, for a value that no option has.
     """
-    plain = {}
-    for name, value in values.items():
-        try:
-            plain[name] = _plain_values(value, name)
-        except RecursionError:
-            raise UserError("contains itself", option=name) from None
-    return plain
+    return {name: _plain_values(value, name) for name, value in values.items()}
 
 
-def _plain_values(value: Any, option: str = "") -> Any:
+def _plain_values(value: object, option: str) -> object:
     """A value in OmegaConf's types; `${` in a text is literal."""
-    if hasattr(value, "dtype"):  # of NumPy
-        value = value.tolist()
+    if convert := getattr(value, "tolist", None):  # of NumPy
+        value = convert()
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str | int)]:
             raise UserError(f"a name must be text, got {describe_type(wrong[0])}", option=option)
-        return {k: _plain_values(part, f"{option}.{k}".lstrip(".")) for k, part in value.items()}
+        return {k: _plain_values(part, f"{option}.{k}") for k, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain_values(part, option) for part in value]
     if value is None or isinstance(value, bool | float):
         return value
-    if isinstance(value, int):
-        if value.bit_length() > _MOST_BITS:
-            raise UserError("has too many digits", option=option)
-        return int(value)
-    if isinstance(value, str) and value == "???":
-        raise UserError("??? is no value, but what OmegaConf takes for a missing one", option=option)
-    return literal(checked_text(value, option))
+    return int(value) if isinstance(value, int) else literal(checked_text(value, option))
 
 
 def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
@@ -382,13 +353,7 @@ def hydra_message(error: Exception) -> str:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if names := config_names(group):
             return _unknown("choice", group, name, names)
-    if isinstance(error, OverrideParseException):
-        typed = re.sub(r"\s*=\s*", "=", error.override.translate(_AS_TYPED), count=1).strip().lstrip("-")
-        odd = dict.fromkeys(c for c in error.override if ord(c) in _AS_TYPED)
-        has = [f"{c!a} ({unicodedata.name(c, 'the end of a Windows line')})" for c in odd]
-        if typed != error.override:
-            return f"{error.override!r} has {' and '.join(has) or 'blanks around ='}: type {typed}"
-    if isinstance(error, OverrideParseException) and "=" not in error.override:
+    if isinstance(error, OverrideParseException) and not re.match(r"\S+=", error.override):
         return f"{error.override}: an option is written name=value, without blanks around ="
     if several := _SEVERAL.match(str(error)):
         override, name, values = several.groups()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import show_value
@@ -43,7 +44,7 @@ def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") ->
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
 
 
-def _message(problem: Any) -> str:
+def _message(problem: ErrorDetails) -> str:
     """The message for one of pydantic's errors."""
     match problem["type"]:
         case "missing":
@@ -59,7 +60,7 @@ def _message(problem: Any) -> str:
 def _no_such_option(option: str, config: dict[str, Any]) -> str:
     """The message for an unknown option, with the likely one."""
     *sections, name = option.split(".")
-    section: Any = config
+    section: object = config
     for part in sections:
         section = section.get(part) if isinstance(section, dict) else None
     others = [str(key) for key in section if key != name] if isinstance(section, dict) else []
@@ -109,7 +110,7 @@ def _merge_messages(texts: list[str]) -> list[str]:
 def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
     """The parts of an option's name, without those that pydantic adds (branches of a union: `list[str]`)."""
     names: list[str] = []
-    value: Any = config
+    value: object = config
     for part in location:
         if not isinstance(value, dict) or not isinstance(part, str) or part == "[key]":
             break

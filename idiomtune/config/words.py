@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import difflib
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import QuotedString
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from pydantic_core import to_jsonable_python
 
@@ -43,26 +38,14 @@ PATHS = (
     *("predictions", "data.negatives.corpus", "checkpoint", "glossary", "corpus", "teacher"),
 )
 TEXTS = (
-    *PATHS,
-    "model",
-    "query",
-    "queries",
-    "texts",
-    "runs",
-    "models",
-    "against",
-    "expressions",
-    "folder",
-    "prompts",
+    *(*PATHS, "model", "query", "queries", "texts", "runs", "models"),
+    *("against", "expressions", "folder", "prompts"),
 )
 ADDED = ("experiment", "debug", "protocol", "sweep")  # choices without a default
 SWEEP_FLAGS = ("-m", "--multirun")
-_VALUE_FLAGS = ("--config-dir", "--cfg", "--package")
+_VALUE_FLAGS = ("--config-dir", "--cfg")
 _PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*", re.ASCII)  # what needs no quotation marks, and is no number
 _LITERALS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
-_OWN_TABLE = dict.fromkeys(
-    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_sts.path="
-)
 
 
 def overrides_of(
@@ -82,8 +65,8 @@ def overrides_of(
         several: whether commas separate runs (`-m`).
 
     Raises:
-        UserError: for a secret; for an option with dashes; for a choice by what is no name; for a file that
-            is no experiment; for a module that cannot be imported, or declares nothing.
+        UserError: for a secret; for an option with dashes; for a file that is no experiment; for a module
+            that cannot be imported, or declares nothing.
     """
     refuse_arguments(words)
     if broken := next(filter(has_lone_surrogate, words), None):
@@ -106,9 +89,6 @@ def overrides_of(
         else:
             argument = _quoted_scores(argument)
             overrides.append(argument if several else _quoted_text(argument))
-    for override in () if several else overrides:
-        if f"~{override.partition('=')[0].lstrip('+')}" not in overrides:  # else it is declared in its place
-            _check_choice(override)
     if folder is not None and not is_folder(Path(folder)):
         raise UserError("there is no such folder", option="--config-dir", file=folder)
     folders = [*([Path(folder).absolute()] if folder else []), *([_folder_of(files)] if files else [])]
@@ -131,7 +111,7 @@ def split_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             flags["-m"] = ""
         elif name in _VALUE_FLAGS:
             flags[name] = value if sign else next(rest, "")
-            if not flags[name] or (name == "--cfg" and flags[name] not in ("job", "hydra", "all")):
+            if not flags[name] or (name == "--cfg" and flags[name] != "job"):
                 raise UserError(f"{name}: needs {'job' if name == '--cfg' else 'a value'} after it")
         else:
             others.append(argument)
@@ -141,16 +121,11 @@ def split_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def check_sweep(words: Sequence[str]) -> None:
     """Refuse options that several runs cannot share."""
     for argument in words:
-        key, _, value = argument.partition("=")
+        key = argument.partition("=")[0]
         if key in ("run_dir", "resume"):
             raise UserError(
                 f"{key}= is one folder, but -m makes several runs with a folder each: "
                 "use hydra.sweep.dir=<folder>"
-            )
-        if key == "hub.repo_id" and "," not in value and "${" not in value:
-            raise UserError(
-                f"hub.repo_id={value} names one repository, but -m makes several runs: put what differs into "
-                "the name, as hub.repo_id='user/name-${seed}'"
             )
 
 
@@ -159,9 +134,6 @@ def _refuse_dashes(argument: str) -> None:
     flag, sign, value = argument.partition("=")
     if not flag.startswith("-"):
         return
-    flags = ("--help", "--version", *SWEEP_FLAGS, *_VALUE_FLAGS)
-    if near := difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
-        raise UserError(f"{flag}: there is no such flag. Did you mean {near[0]}?")
     name = flag.lstrip("-").replace("-", "_")
     option = f"{'+' if name in ADDED else ''}{name}={value if sign else '…'}"
     refuse_arguments([option])  # a token is not to be shown
@@ -287,22 +259,6 @@ def _choice_of(value: str, words: Sequence[str]) -> list[str]:
     return [] if is_chosen or names <= {*usual} else [f"benchmark={value}"]
 
 
-def _check_choice(override: str) -> None:
-    """Refuse a value that is not a name, for an option that chooses a file by name."""
-    group = override.partition("=")[0].lstrip("+")
-    if group in _groups():
-        with suppress(HydraException):  # which Hydra reports itself
-            value = OverridesParser.create().parse_override(override).value()
-            parts = value if isinstance(value, list) else [value]
-            if wrong := [part for part in parts if not isinstance(part, str | QuotedString | None)]:
-                raise _no_name(group, wrong[0])
-
-
-def _no_name(group: str, value: Any) -> UserError:
-    names, table = ", ".join(config_names(group)), _OWN_TABLE.get(group, "")
-    return UserError(f"must be a name ({names}), got {describe_type(value)}{table}", option=group)
-
-
 def _groups() -> set[str]:
     return {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
 
@@ -321,7 +277,9 @@ def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]
             continue
         parts = value if isinstance(value, list | tuple) else [value]
         if wrong := [part for part in parts if not isinstance(part, str)]:
-            raise _no_name("benchmark" if group == "benchmarks" else group, wrong[0])
+            option = "benchmark" if group == "benchmarks" else group
+            names = ", ".join(config_names(option))
+            raise UserError(f"must be a name ({names}), got {describe_type(wrong[0])}", option=option)
         parts = [word(checked_text(part, group)) for part in parts]
         added = "+" if group in ADDED else ""
         words.append(f"{added}{group}=" + (parts[0] if isinstance(value, str) else f"[{','.join(parts)}]"))

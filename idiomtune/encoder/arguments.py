@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from math import isnan
+from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ Spans = Sequence[str | Span | None] | None
 
 def requests_for(
     texts: Iterable[str],
-    spans: Spans = None,
+    spans: object = None,
     role: Role = "document",
     instruction: str | None = None,
     batch_size: int | None = None,
@@ -43,8 +44,6 @@ def requests_for(
         raise ArgumentValueError(message, option=names[1])
     if not isinstance(role, str) or role not in get_args(Role):
         raise ArgumentValueError(f"expected 'query' or 'document', got {describe_type(role)}", option="role")
-    if not isinstance(instruction, str | None):
-        raise type_error("instruction", "one string for all texts", instruction)
     if instruction is not None:
         role, instruction = "query", checked_text(instruction, "instruction")
     if batch_size is not None:
@@ -63,7 +62,7 @@ def find_words(text: str, words: str) -> Span | None:
     return find_span(text, words) or (find_expression(text, words) if words.strip() else None)
 
 
-def text_list(name: str, values: Any) -> list[Any]:
+def text_list(name: str, values: object) -> list[Any]:
     """The elements of a list, a generator, an array, or a column of a table.
 
     Iterating a table would give the names of its columns, or rows.
@@ -77,33 +76,31 @@ def text_list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def optional_list(name: str, values: Any) -> list[Any]:
-    """As :func:`text_list`; what pandas has for a missing value is None."""
-    return [
-        None if (isinstance(value, float) and isnan(value)) or type(value).__name__ == "NAType" else value
-        for value in text_list(name, values)
-    ]
+def optional_list(name: str, values: object) -> list[Any]:
+    """As :func:`text_list`; NaN, which pandas has for a missing value, is None."""
+    return [None if isinstance(value, float) and isnan(value) else value for value in text_list(name, values)]
 
 
-def checked_texts(name: str, values: Any) -> list[str]:
+def checked_texts(name: str, values: object) -> list[str]:
     """As :func:`text_list`, of texts.
 
     Raises:
         TypeError, ValueError: naming the first element that is no text.
     """
-    texts = text_list(name, values)
-    for i, text in enumerate(texts):
+    texts = []
+    for i, text in enumerate(text_list(name, values)):
         if not isinstance(text, str):
             raise type_error(name, "a string", text, f"text {i}: ")
         if has_lone_surrogate(text):
             raise ArgumentValueError(f"text {i}: is no valid Unicode: {text[:60]!a}", option=name)
-    return [str.__str__(text) for text in texts]  # of NumPy, or of an enumeration
+        texts.append(str(text))  # of NumPy, or of an enumeration
+    return texts
 
 
 def embeddings_or_requests(
     name: str,
-    values: Iterable[str] | Tensor | NDArray[Any],
-    spans: Spans = None,
+    values: Iterable[str] | Tensor | NDArray[np.float32],
+    spans: object = None,
     role: Role = "document",
     *,
     span_name: str = "span",
@@ -139,28 +136,23 @@ def check_finite(name: str, embeddings: Tensor, texts: Sequence[str] = ()) -> No
         raise ArgumentValueError(message, option=name)
 
 
-def type_error(option: str, expected: str, value: Any, prefix: str = "") -> ArgumentTypeError:
+def type_error(option: str, expected: str, value: object, prefix: str = "") -> ArgumentTypeError:
     """The error of an argument of another kind; `prefix` says which of its parts."""
     return ArgumentTypeError(f"{prefix}expected {expected}, got {describe_type(value)}", option=option)
 
 
-def _span(i: int, text: str, span: Any, option: str) -> Span:
+def _span(i: int, text: str, span: object, option: str) -> Span:
     """The span of text `i` as character offsets."""
     if isinstance(span, str):
         if (match := find_words(text, span)) is None:
             raise UserError(f"span {span!r} is not in text {i}: {text!r}", option=option)
         return match
-    try:
-        start, end = (int(offset) for offset in span)
-        is_span = (start, end) == tuple(span) and not isinstance(span[0], bool)
-    except (TypeError, ValueError):
-        is_span = False
-    if not is_span:
-        raise type_error(option, "words, or offsets (start, end)", span, f"span {i}: ")
-    if not 0 <= start < end <= len(text):
-        problem = f"is not in text {i} of {len(text)} characters"
-    elif not text[start:end].strip():
-        problem = f"has only blanks in text {i}"
-    else:
-        return start, end
-    raise UserError(f"span ({start}, {end}) {problem}: {text!r}", option=option)
+    match span:
+        case [Integral() as first, Integral() as last]:
+            start, end = int(first), int(last)
+        case _:
+            raise type_error(option, "words, or offsets (start, end)", span, f"span {i}: ")
+    if not (0 <= start < end <= len(text) and text[start:end].strip()):
+        problem = f"holds no words of text {i} of {len(text)} characters"
+        raise UserError(f"span ({start}, {end}) {problem}: {text!r}", option=option)
+    return start, end

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
@@ -25,7 +25,11 @@ LoadingReport = dict[str, Any]  # transformers' own, of weights that were not in
 
 
 def check_complete(
-    path: str, model: Any, report: LoadingReport | None, tokenizer: Any, transformer: Any = None
+    path: str,
+    model: nn.Module,
+    report: LoadingReport | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+    transformer: PreTrainedModel | None = None,
 ) -> None:
     """Check weights and tokenizer for problems that the libraries load silently.
 
@@ -47,9 +51,6 @@ def check_complete(
     norms = {name: torch.linalg.vector_norm(weight, ord=float("inf")) for name, weight in weights.items()}
     if broken := sorted(name for name, norm in norms.items() if not norm.isfinite()):
         problems.append(f"its weights are NaN or infinite in {list_names(broken, _MAX_NAMED)}")
-    matrices = [weight for weight in weights.values() if weight.dim() > 1]
-    if matrices and all(bool((weight == weight.round()).all()) for weight in matrices):
-        problems.append("all its weights are zero or other whole numbers, as in a quantised model")
     if tokenizer is not None:
         vocabulary = tokenizer.get_vocab()
         tables = (module for module in model.modules() if isinstance(module, nn.Embedding))
@@ -115,7 +116,7 @@ def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
         raise UserError(f"model {path}: its embeddings {problem}: {advice}")
 
 
-def check_special_token(tokenizer: Any, text: str, option: str) -> None:
+def check_special_token(tokenizer: PreTrainedTokenizerBase, text: str, option: str) -> None:
     """Check that a model has a text that an objective puts among words as a special token.
 
     Args:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
@@ -19,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from idiomtune.config import ModelSettings
 from idiomtune.encoder.arguments import (
@@ -27,7 +27,6 @@ from idiomtune.encoder.arguments import (
     checked_texts,
     embeddings_or_requests,
     requests_for,
-    type_error,
 )
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.facts import model_digest
@@ -134,10 +133,6 @@ class Encoder(nn.Module):
         checkpoint: Checkpoint | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(prompts, Prompts | None):
-            raise type_error("prompts", "Prompts or None", prompts)
-        if not isinstance(idiom_tokens, IdiomTokens | None):
-            raise type_error("idiom_tokens", "IdiomTokens or None", idiom_tokens)
         if tokens_per_forward is not None:
             checked_count(tokens_per_forward, "tokens_per_forward")
         num_poolings = sum(isinstance(module, Pooling) for module in model)
@@ -176,7 +171,7 @@ class Encoder(nn.Module):
         *,
         device: str | None = None,
         empty: bool = False,
-        **options: Any,
+        **options: object,
     ) -> Self:
         """Load a sentence-transformers or plain transformers checkpoint, in float32.
 
@@ -238,17 +233,6 @@ class Encoder(nn.Module):
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, path)
         save_idiom_tokens(path, self.model.tokenizer, self.idiom_tokens)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickles and copies: without the hooks that transformers adds to layers."""
-        shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
-        state = deepcopy(vars(self), shared)
-        for module in state["_modules"]["model"].modules():
-            vars(module).pop("_output_capturing_hooks_installed", None)
-            for number, hook in [*module._forward_hooks.items()]:
-                if hook.__module__ == "transformers.utils.output_capturing":
-                    del module._forward_hooks[number]
-        return state
 
     def digest(self) -> str:
         """SHA-256 of all that embeddings depend on: weights, modules, tokenizer, prompts."""
@@ -316,13 +300,10 @@ class Encoder(nn.Module):
         >>> assert encoder.encode(texts, spans).shape == (2, encoder.dimension)
         """
         is_single = isinstance(texts, str)
-        span_list: Any = [spans] if is_single and spans is not None else spans
+        span_list = [spans] if is_single and spans is not None else spans
         requests = requests_for(
             [texts] if isinstance(texts, str) else texts, span_list, role, instruction, batch_size
         )
-        for name, value in (("show_progress_bar", show_progress_bar), ("convert_to_numpy", convert_to_numpy)):
-            if not isinstance(value, bool):
-                raise type_error(name, "True or False", value)
         embeddings = self._encode("texts", requests, batch_size=batch_size, has_bar=show_progress_bar)
         embeddings = embeddings[0] if is_single else embeddings
         return embeddings.numpy() if convert_to_numpy else embeddings
@@ -390,7 +371,6 @@ class Encoder(nn.Module):
         *,
         span: str | Span | None = None,
         k: int = 5,
-        top_k: int | None = None,
     ) -> list[Hit]: ...
 
     @overload
@@ -401,7 +381,6 @@ class Encoder(nn.Module):
         *,
         span: Spans = None,
         k: int = 5,
-        top_k: int | None = None,
     ) -> list[list[Hit]]: ...
 
     def search(
@@ -411,7 +390,6 @@ class Encoder(nn.Module):
         *,
         span: str | Span | Spans = None,
         k: int = 5,
-        top_k: int | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """The texts of a corpus that are most similar to a query, the most similar first.
 
@@ -420,7 +398,6 @@ class Encoder(nn.Module):
             corpus: N texts, or their embeddings (N, D), which several calls then share.
             span: search for what these words (or this range) of the query mean; of several one for each.
             k: how many; fewer if the corpus has fewer.
-            top_k: the same.
 
         Returns:
             The hits; of several queries a list for each.
@@ -434,9 +411,9 @@ class Encoder(nn.Module):
         >>> assert (best.index, best.text) == (1, "He was too late.")
         >>> assert encoder.search(["He missed the boat."], encoder.encode(corpus), k=1)[0][0].index == 1
         """
-        k = checked_count(k, "k") if top_k is None else checked_count(top_k, "top_k")
+        k = checked_count(k, "k")
         is_single = isinstance(query, str)
-        spans: Any = [span] if is_single and span is not None else span
+        spans = [span] if is_single and span is not None else span
         documents = embeddings_or_requests("corpus", corpus)
         queries = embeddings_or_requests(
             "query", [query] if isinstance(query, str) else query, spans, "query"
@@ -462,7 +439,8 @@ class Encoder(nn.Module):
     @property
     def transformer(self) -> nn.Module:
         """The transformer alone, without what follows it (pooling, a dense layer)."""
-        first: Any = self.model[0]
+        first = self.model[0]
+        assert isinstance(first, Transformer | StaticTokens)
         transformer: nn.Module = first.auto_model
         return transformer
 
@@ -473,7 +451,8 @@ class Encoder(nn.Module):
     @property
     def reader(self) -> Reader:
         """How the model reads requests."""
-        parts = self.prompts, self._pooling.include_prompt, self.idiom_tokens
+        _, pooling, _ = self._parts
+        parts = self.prompts, pooling.include_prompt, self.idiom_tokens
         return Reader(self._tokenizer, self.model.max_seq_length, *parts)
 
     def forward(
@@ -544,29 +523,29 @@ class Encoder(nn.Module):
             log.warning("%s", truncated_note(num_truncated, num_texts, self.model.max_seq_length))
 
     @property
-    def _pooling_at(self) -> int:
-        return next(i for i, module in enumerate(self.model) if isinstance(module, Pooling))
-
-    @property
-    def _pooling(self) -> Any:
-        return self.model[self._pooling_at]
+    def _parts(self) -> tuple[list[nn.Module], Pooling, list[nn.Module]]:
+        """The modules up to the pooling, the pooling, and the modules after it."""
+        modules = list(self.model)
+        at, pooling = next((i, module) for i, module in enumerate(modules) if isinstance(module, Pooling))
+        return modules[:at], pooling, modules[at + 1 :]
 
     @property
     def pooling_mode(self) -> str:
         """`mean`, `cls`, …; of several side by side `cls+lasttoken`."""
-        mode = self._pooling.pooling_mode
+        _, pooling, _ = self._parts
+        mode = pooling.pooling_mode
         return mode if isinstance(mode, str) else "+".join(mode)
 
     @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
-        after = list(self.model)[self._pooling_at + 1 :]
+        *_, after = self._parts
         return self.pooling_mode == "mean" and all(isinstance(module, Normalize) for module in after)
 
     @torch.no_grad()
     def _embed_some_tokens(self) -> Tensor:
         """(N, D), of a few words of the vocabulary, each as a text."""
-        tokenizer: Any = self.model.tokenizer
+        tokenizer: PreTrainedTokenizerBase = self.model.tokenizer
         before, after = special_tokens_around(tokenizer)
         ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
         texts = [[*before, i, *after] for i in ids if i not in tokenizer.all_special_ids]
@@ -584,11 +563,10 @@ class Encoder(nn.Module):
         Args:
             with_layers: `all_layer_embeddings` is wanted too.
         """
-        first: Any
-        first, *others = list(self.model)[: self._pooling_at]
+        (first, *others), *_ = self._parts
         features = self._tokenizer.pad(texts, self.device)  # of (B, T) each
         if with_layers:  # sentence-transformers gives them if the configuration, which threads share, says so
-            names = features.keys() & (first.model_forward_params or features)
+            names = features.keys() & (getattr(first, "model_forward_params", None) or features)
             output = self.transformer(**{name: features[name] for name in names}, output_hidden_states=True)
             features["token_embeddings"] = output.last_hidden_state
             features["all_layer_embeddings"] = output.get("hidden_states")
@@ -636,8 +614,7 @@ class Encoder(nn.Module):
 
     def _rows(self, batch: ForwardBatch, features: dict[str, Any], hidden: Tensor) -> Tensor:
         """(n, D), of a batch's sentences and spans, from what :meth:`_run` gives."""
-        pooling: Any
-        pooling, *after = list(self.model)[self._pooling_at :]
+        _, pooling, after = self._parts
         pooled = pool_sentences(pooling, features, batch.sentences)
         if batch.spans and not self.raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)

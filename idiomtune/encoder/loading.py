@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -23,7 +22,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from sentence_transformers.util import load_file_path
 from tokenizers import processors
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
@@ -51,8 +50,6 @@ from idiomtune.plugins.models import model_names, model_values, near_model_names
 
 log = logging.getLogger(__name__)
 
-_SILENT = threading.RLock()  # loading is nested in loading
-
 _MAX_REASON = 400  # characters
 # Tensors of another shape than config.json says are reported by name, and refused, by ourselves.
 _WEIGHTS_OPTIONS: dict[str, Any] = {
@@ -61,12 +58,8 @@ _WEIGHTS_OPTIONS: dict[str, Any] = {
     "ignore_mismatched_sizes": True,
 }
 _WEIGHTS = "model.safetensors"
-_PLAIN_LORA = {"bias": "none", "init_lora_weights": True, "peft_type": "LORA"}  # in peft's configuration
-_ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
-    *("base_model_name_or_path", "exclude_modules", "inference_mode", "layers_pattern", "lora_alpha"),
-    *("layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "r"),
-    *("revision", "target_modules", "task_type"),
-}
+# In peft's configuration, what makes of the tensors of plain LoRA something else than W + (alpha / rank) B A.
+_NO_PLAIN_LORA = ("alpha_pattern", "fan_in_fan_out", "rank_pattern", "use_rslora")
 
 
 # ---------------------------------------------------------------- where a model is
@@ -216,8 +209,10 @@ def _base_of(folder: Path) -> Path:
         UserError: if it is not another folder here; for adapters of another kind than plain LoRA.
     """
     config = read_record(folder / ADAPTER_CONFIG)
-    changed = {name for name, value in config.items() if value and value != _PLAIN_LORA.get(name)}
-    if others := sorted(changed - _ANY_VALUE):
+    others = [name for name in _NO_PLAIN_LORA if config.get(name)]
+    if not isinstance(config.get("init_lora_weights", True), bool):  # PiSSA and others change W too
+        others.append("init_lora_weights")
+    if others:
         raise UserError(
             f"model {folder}: its adapters are not plain LoRA ({', '.join(others)}): merge them with peft "
             "(merge_and_unload), and name the folder that you save the whole model to"
@@ -235,7 +230,7 @@ def _merge_adapters(transformer: PreTrainedModel, folder: Path) -> None:
     """Make each weight W of a model W + (alpha / rank) B A, by the adapters in a folder.
 
     Raises:
-        UserError: if they are damaged, or of another model.
+        UserError: if they are damaged, of another kind, or of another model.
     """
     try:
         config, adapters = read_record(folder / ADAPTER_CONFIG), load_file(folder / ADAPTER)
@@ -251,7 +246,8 @@ def _merge_adapters(transformer: PreTrainedModel, folder: Path) -> None:
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
         base = config["base_model_name_or_path"]
         raise UserError(
-            f"model {folder}: its adapters are damaged, or of another model than {base}: {first_line(error)}"
+            f"model {folder}: its adapters are damaged, no plain LoRA, or of another model than {base}: "
+            f"{first_line(error)}"
         ) from None
 
 
@@ -291,7 +287,7 @@ def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) 
     checkpoint = Checkpoint(folder, settings.revision, offline)
     with explaining_loading(folder):
         model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
-        tokenizer: Any = model.tokenizer
+        tokenizer: PreTrainedTokenizerBase = model.tokenizer
         idioms = checkpoint.read(
             IDIOM_TOKENS, lambda content: saved_idiom_tokens(content, tokenizer.get_vocab())
         )
@@ -348,8 +344,8 @@ def load_model(
             model = with_token_table(model)
         offline = {"local_files_only": local_files_only}
         tokenizer_config = get_tokenizer_config(path, revision=settings.revision, **offline)
-    first: Any = model[0]
-    transformer = first.auto_model if isinstance(first, Transformer) else None
+    first = model[0]
+    transformer: PreTrainedModel | None = first.auto_model if isinstance(first, Transformer) else None
     if not empty:
         tokenizer = first.tokenizer if isinstance(first, Transformer | StaticTokens) else None
         report = transformer and _loading_report(
@@ -366,6 +362,7 @@ def load_model(
                 option=f"model.{option}={str(value).lower()}",
             )
     if settings.pooling is not None:
+        assert isinstance(first, Transformer)
         after = _pooling_modules(first, settings.pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[first, *after], prompts=prompts, device=device)
@@ -385,7 +382,7 @@ def load_model(
         with silence_libraries():  # a class that does not support it keeps its attention, with a warning
             use_short_attention(transformer)
         _ensure_eos(model, tokenizer_config)
-        own_code: Any = getattr(transformer.config, "auto_map", None) or {}
+        own_code = getattr(transformer.config, "auto_map", None) or {}
         if not settings.trust_remote_code and "AutoModel" in own_code and not empty:
             log.warning(
                 "model %s comes with its own code, which is not run: the library's class is used. "
@@ -476,7 +473,7 @@ def why_not_loaded(error: Exception) -> str:
     return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"
 
 
-def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
+def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
     """The modules of a pooling by its name, for this transformer.
 
     `last2` is the mean over tokens of the mean of the last two layers (any number is possible); `cls+sep` the
@@ -488,7 +485,7 @@ def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
         UserError: if there is no such pooling, or the model cannot have it.
     """
     dimension, config = transformer.get_embedding_dimension(), transformer.auto_model.config
-    tokenizer = transformer.tokenizer
+    tokenizer: PreTrainedTokenizerBase = transformer.tokenizer
     option = f"model.pooling={pooling}"
     if pooling == "cls+sep":
         ids = tokenizer("a")["input_ids"]
@@ -528,8 +525,8 @@ def _limit_length(path: str, model: SentenceTransformer, max_length: int | None)
     Raises:
         UserError: if these are more than the positions, or leave no room for a word.
     """
-    first: Any = model[0]
-    positions = _num_positions(first.auto_model) if isinstance(first, Transformer) else first.max_seq_length
+    first = model[0]
+    positions = _num_positions(first.auto_model) if isinstance(first, Transformer) else None
     own = model.max_seq_length
     if max_length is not None and positions is not None and max_length > positions:
         raise UserError(
@@ -539,19 +536,16 @@ def _limit_length(path: str, model: SentenceTransformer, max_length: int | None)
     if isinstance(first, StaticTokens | Transformer) and limit is not None:
         needed = first.tokenizer.num_special_tokens_to_add() + 1
         if limit < needed:
-            option = "model.max_length"
-            if max_length is None:
-                files = "sentence_bert_config.json, or model_max_length in tokenizer_config.json"
-                option = f"model {path}: max_seq_length in {files}, "
-            message = f"a text needs {needed} tokens or more: give model.max_length="
-            raise UserError(message, option=f"{option}={limit}")
+            files = "max_seq_length in sentence_bert_config.json, model_max_length in tokenizer_config.json"
+            message = f"{limit} tokens ({files}), and a text needs {needed} or more: give model.max_length="
+            raise UserError(f"the model {path} reads {message}", option="model.max_length")
     if positions is not None and (limit is None or limit > positions):
         limit = positions
     if limit != own:
         model.max_seq_length = limit
 
 
-def _num_positions(transformer: Any) -> int | None:
+def _num_positions(transformer: PreTrainedModel) -> int | None:
     """The number of token positions of a transformer; None without a limit."""
     limit: int = getattr(transformer.config, "max_position_embeddings", None) or -1
     for name, module in transformer.named_modules():
@@ -568,7 +562,7 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
     Transformers followed the former up to version 4 and follows the latter since, so the last word would be
     pooled.
     """
-    tokenizer: Any = model.tokenizer
+    tokenizer: PreTrainedTokenizerBase = model.tokenizer
     # "cls", or of several side by side ("cls", "lasttoken")
     is_last = any("lasttoken" in module.pooling_mode for module in model if isinstance(module, Pooling))
     if not is_last or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
@@ -601,7 +595,7 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
 
 def _is_bidirectional(model: SentenceTransformer) -> bool:
     """Whether it is a decoder whose tokens attend to later ones."""
-    first: Any = model[0]
+    first = model[0]
     return isinstance(first, Transformer) and getattr(first.auto_model.config, "is_causal", None) is False
 
 
@@ -610,23 +604,18 @@ def silence_libraries() -> Iterator[None]:
     """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick.
 
     Also their table of missing weights, where nobody reads "newly initialized" as "random": what matters of
-    it is an error of ours. One thread at a time, since these are switched for the whole process.
+    it is an error of ours.
     """
     logger = logging.getLogger("sentence_transformers")
-    loader = logging.getLogger("transformers.modeling_utils")
-    with _SILENT:
-        level, has_bars = logger.level, transformers_logging.is_progress_bar_enabled()
-        try:
-            transformers_logging.disable_progress_bar()
-            logger.setLevel(logging.WARNING)
-            loader.addFilter(_is_no_report)
-            yield
-        finally:
-            loader.removeFilter(_is_no_report)
-            logger.setLevel(level)
-            if has_bars:
-                transformers_logging.enable_progress_bar()
-
-
-def _is_no_report(record: logging.LogRecord) -> bool:
-    return "LOAD REPORT" not in record.getMessage()
+    level, verbosity = logger.level, transformers_logging.get_verbosity()
+    has_bars = transformers_logging.is_progress_bar_enabled()
+    logger.setLevel(logging.WARNING)
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        transformers_logging.set_verbosity(verbosity)
+        if has_bars:
+            transformers_logging.enable_progress_bar()
