@@ -75,7 +75,13 @@ class FakeHub:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """One that shows no traceback when a client has not waited for an answer."""
+    """One that shows no traceback when a client has not waited for an answer.
+
+    Of more connections at once than the queue holds, the system drops some, and a client tries again after a
+    second.
+    """
+
+    request_queue_size = 128
 
     def handle_error(self, *_: object) -> None:
         pass

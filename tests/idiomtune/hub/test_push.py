@@ -29,7 +29,7 @@ from idiomtune.hub.model_card import (
     glossary_sources,
     training_data,
 )
-from idiomtune.hub.push import MANIFEST, collect_model, push_or_warn
+from idiomtune.hub.push import MANIFEST, collect_data, collect_model, push_or_warn
 from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
 from idiomtune.programs.push import push as publish
 from tests.chat_server import chat_server
@@ -252,7 +252,7 @@ def test_a_data_set_of_write_arrives_and_can_be_read(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-notakeyofanybodyatall")
     (tmp_path / "table.csv").write_text("expression,meaning\nbreak the ice,relax\nhit the road,leave\n")
     with chat_server() as chat:
-        options: Any = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge"}
+        options: Any = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge", "votes": 1}
         folder = it.write("table.csv", "data", "author", **options)
     push(folder)
     files = hub.repositories[f"datasets/{REPO}"].main
@@ -262,6 +262,11 @@ def test_a_data_set_of_write_arrives_and_can_be_read(
     assert "answers.jsonl" not in files
     secrets = [name for name, content in files.items() if b"sk-nota" in content or b"127.0.0.1" in content]
     assert not secrets
+    assert collect_data(asked(folder, license=None)).problems
+    (tmp_path / "private.txt").write_text("secret")
+    (folder / "prompts" / "judge.txt").unlink()
+    (folder / "prompts" / "judge.txt").symlink_to(tmp_path / "private.txt")
+    refused(lambda: push(folder), "checkpoint", "judge.txt")
 
 
 @pytest.mark.parametrize(("name", "dry_run"), [("config.json", True), ("README.md", False)])
