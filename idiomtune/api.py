@@ -135,7 +135,7 @@ def evaluate(
         benchmarks: their names; None = all whose data is there.
         glossary: what the model reads after expressions: a path, or expression → meaning.
 
-    >>> scores = it.evaluate("minilm", ["idiolink"], data="sample")
+    >>> scores = it.evaluate("minilm", ["idiolink"], "split=val", data="sample")
     >>> assert 0 < scores["idiolink/val/sentence/r_precision"] < scores["idiolink/val/sentence/ndcg@10"] < 1
     """
     from idiomtune.cli import run as run_program
@@ -158,9 +158,11 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     Returns:
         The new model, which is in `output`.
 
-    >>> model = it.learn("minilm", {"miss the boat": "be too late"}, output="models/mine", epochs=8)
-    >>> near, far = model.similarity("He missed the boat.", ["He was too late.", "He saw the boat."])[0]
-    >>> assert near > far
+    >>> quick = {"sentences": 8, "epochs": 1}  # the defaults learn more, in minutes
+    >>> model = it.learn("minilm", {"miss the boat": "be too late"}, output="models/mine", **quick)
+    >>> before, after = (encoder.similarity("He missed the boat.", "He was too late.")
+    ...                  for encoder in (it.Encoder("minilm"), model))
+    >>> assert after > before
     """
     from idiomtune.cli import run as run_program
     from idiomtune.config.words import word

