@@ -7,6 +7,7 @@ What each optimises, and its source:
 - `CoSENTLoss`: cosines in the order of graded similarities. Su 2022
 - `CosineMSELoss`: cosines equal to graded similarities. arXiv 1908.10084
 - `distillation_loss`: embeddings held to another model's. after arXiv 2004.09813
+- `relational_distillation_loss`: similarities held to another model's. after arXiv 1904.05068
 - `PairwiseHingeLoss`: the order of each pair of ranked candidates. AIMA, SemEval-2025 Task 1 (*)
 - `ListwiseSoftmaxLoss`: a gold distribution over ranked candidates. Cao et al. 2007; AIMA (*)
 - `Top1HingeLoss`: the best of ranked candidates against the others. AIMA (*)
@@ -37,6 +38,7 @@ from idiomloss.similarity import (
     cosine_similarity,
     distillation_loss,
     paired_cosine_similarity,
+    relational_distillation_loss,
 )
 from idiomloss.triplet import AdaptiveTripletLoss, TripletResult, property_loss
 
@@ -64,6 +66,7 @@ __all__ = [
     "pairwise_hinge",
     "pairwise_printed",
     "property_loss",
+    "relational_distillation_loss",
     "top1_hinge",
     "top1_printed",
 ]

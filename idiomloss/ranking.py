@@ -70,17 +70,20 @@ def listwise_softmax(scores: Tensor, ranks: Tensor, gold_temperature: float = 1.
     return -(gold * functional.log_softmax(scores, dim=1)).sum(1)
 
 
-def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
+def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0, *, bounded: bool = True) -> Tensor:
     """The best candidate should score higher than every other one, by a margin; the others' order is free.
 
         L = mean over j with r_j > 0 of  max(0, m - (s_best - s_j))
 
-    with scores s, gold ranks r (0 = best) and margin m, in units of the scores.
+    with scores s, gold ranks r (0 = best) and margin m, in units of the scores. The hinge bounds each term
+    from below. Without it (`bounded=False`) the loss has no minimum: pushing one candidate ever further away
+    makes up for the place of any other.
 
     Args:
         scores: (B, N), any floating type; computed in float32 at least.
         ranks: int (B, N), in each row an order of 0 … N - 1.
         margin: m.
+        bounded: with the hinge; else each term is m - (s_best - s_j).
 
     Returns:
         (B,), one loss an item.
@@ -91,7 +94,8 @@ def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
     scores = _check_lists(scores, ranks, margin=margin)
     best = scores.gather(1, (ranks == 0).int().argmax(1, keepdim=True))  # (B, 1)
     others = (ranks > 0).to(scores.dtype)
-    return ((margin - (best - scores)).clamp(min=0) * others).sum(1) / others.sum(1)
+    terms = margin - (best - scores)
+    return ((terms.clamp(min=0) if bounded else terms) * others).sum(1) / others.sum(1)
 
 
 def pairwise_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
@@ -217,7 +221,7 @@ class Top1HingeLoss(_RankingLoss):
     """:func:`top1_hinge`, averaged over items.
 
     Args:
-        margin: see there.
+        margin, bounded: see there.
 
     Example:
         >>> import torch
@@ -227,8 +231,8 @@ class Top1HingeLoss(_RankingLoss):
         >>> assert Top1HingeLoss()(good, ranks) < Top1HingeLoss()(bad, ranks)
     """
 
-    def __init__(self, margin: float = 1.0) -> None:
-        super().__init__(top1_hinge, margin=margin)
+    def __init__(self, margin: float = 1.0, *, bounded: bool = True) -> None:
+        super().__init__(top1_hinge, margin=margin, bounded=bounded)
 
 
 class PairwisePrintedLoss(_RankingLoss):

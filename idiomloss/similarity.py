@@ -158,3 +158,43 @@ def distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """
     similarity = paired_cosine_similarity(student, teacher.detach())
     return (1.0 - similarity).mean() if len(similarity) else student.sum() * 0.0
+
+
+def relational_distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Squared difference of the similarities between texts from a teacher's similarities.
+
+        L = mean over i < j of  (s(student_i, student_j) - s(teacher_i, teacher_j))^2,   s = cosine similarity
+
+    0 if all texts are as similar to each other as to the teacher, whose embeddings may have any width.
+
+    Args:
+        student: (N, D), any floating type; computed in float32 at least.
+        teacher: (N, E), row i for row i of `student`. No gradient flows into it.
+
+    Returns:
+        A scalar; zero, with a graph, if N is less than 2.
+
+    Raises:
+        ValueError: if the numbers of rows differ.
+
+    References:
+        Relations between examples instead of their embeddings: Park et al. 2019 (arXiv 1904.05068), of
+        distances and angles with a Huber loss; of cosines with a squared error, as here: Tung and Mori 2019
+        (arXiv 1907.09682).
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import relational_distillation_loss
+        >>> assert relational_distillation_loss(torch.eye(2), torch.eye(2, 5)) == 0  # any width
+        >>> assert relational_distillation_loss(torch.ones(2, 2), torch.eye(2)) > 0.99
+    """
+    num = len(student)
+    if num != len(teacher):
+        raise ValueError(f"expected as many rows, got {tuple(student.shape)} and {tuple(teacher.shape)}")
+    if num < 2:
+        return student.sum() * 0.0
+    first, second = torch.triu_indices(num, num, 1, device=student.device)  # each pair once
+    teacher = teacher.detach()
+    student_cosines = cosine_similarity(student, student)[first, second]
+    teacher_cosines = cosine_similarity(teacher, teacher)[first, second]
+    return (student_cosines - teacher_cosines).square().mean()

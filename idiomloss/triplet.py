@@ -108,6 +108,8 @@ class AdaptiveTripletLoss(nn.Module):
         distance = CosineSimilarity() if mining_distance == "cosine" else LpDistance()
         self._miner = TripletMarginMiner(margin=mining_margin, type_of_triplets=triplets, distance=distance)
         self._loss = TripletMarginLoss(margin=margin, distance=CosineSimilarity())
+        #: Whether every triplet that is mined already keeps the margin of the loss.
+        self.mines_in_vain = triplets == "easy" and mining_distance == "cosine" and margin <= mining_margin
 
     def forward(self, embeddings: Tensor, groups: GroupLabels) -> TripletResult:
         """The loss of a batch of whole groups.
@@ -145,7 +147,8 @@ class AdaptiveTripletLoss(nn.Module):
         alike = groups.labels[:, None] == groups.labels  # (B, B)
         is_near = (groups.groups[:, None] == groups.groups) | (self.scope == "all")
         has_triplet = ((alike.sum(1) > 1) & (is_near & ~alike).any(1)).any()
-        return bool(self.triplet_weight > 0 and has_triplet) or self._has_paraphrases(groups)
+        is_mined = self.triplet_weight > 0 and not self.mines_in_vain
+        return bool(is_mined and has_triplet) or self._has_paraphrases(groups)
 
     def _has_paraphrases(self, groups: GroupLabels) -> bool:
         """Whether the property term or the correct term has anything to learn from."""

@@ -80,7 +80,10 @@ def check_objective(
 
 @run_alone
 def check_benchmark(
-    benchmark: BenchmarkOptions | str | Benchmark, *overrides: str, skip: Collection[str] = (), **options: object
+    benchmark: BenchmarkOptions | str | Benchmark,
+    *overrides: str,
+    skip: Collection[str] = (),
+    **options: object,
 ) -> list[str]:
     """Check a benchmark.
 

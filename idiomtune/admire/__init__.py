@@ -40,6 +40,7 @@ class ClipOptions(PretrainedOptions):
 
 
 class SenseEncoderOptions(PretrainedOptions):
+    stage: Literal["first", "beside"]
     epochs: Count
 
 
@@ -52,6 +53,7 @@ class CaptionOptions(ConfigSection):
 class LossOptions(ConfigSection):
     rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
+    bounded: bool
     sum_weight: Weight
     gold_temperature: Temperature
     rank_weight: Weight
@@ -75,7 +77,7 @@ class AdmireOptions(ObjectiveOptions):
     head: Literal["linear", "hidden"]
     hidden: Count
     cosine: Factor | None
-
+    ablation: Literal["clip_cosine", "no_sense_encoder"] | None
     separator: Annotated[str, Field(min_length=1)] | None
     sense_features: Literal["sentence", "usage"]
     mask: Text | None
@@ -85,8 +87,16 @@ class AdmireOptions(ObjectiveOptions):
     loss: LossOptions
 
     def problems(self) -> Iterator[str]:
-        if self.as_published and None in (self.clip.path, self.sense_encoder.path):
-            yield "as_published=true needs a CLIP model and a BERT: clip.path=, sense_encoder.path="
+        if self.clip.path is None and (self.as_published or self.ablation == "clip_cosine"):
+            option = "as_published=true" if self.as_published else "ablation=clip_cosine"
+            yield f"clip.path=null: {option} needs a CLIP model"
+        if self.trains_sense_encoder and self.sense_encoder.path is None:
+            yield "sense_encoder.path=null: as_published=true needs a BERT, or ablation=no_sense_encoder"
+
+    @property
+    def trains_sense_encoder(self) -> bool:
+        """Whether the sense vector is that of a model of its own."""
+        return self.as_published and self.ablation != "no_sense_encoder"
 
     @property
     def mode(self) -> ExpertsMode:
@@ -112,7 +122,7 @@ class AdmireOptions(ObjectiveOptions):
     def check_with(self, inputs: RunInputs, section: str = "objective") -> None:
         super().check_with(inputs, section)
         epochs, longest = self.sense_encoder.epochs, inputs.max_epochs
-        if self.as_published and epochs > longest:
+        if self.as_published and self.sense_encoder.stage == "first" and epochs > longest:
             raise ValueError(
                 f"{section}.sense_encoder.epochs={epochs} is more than trainer.max_epochs={longest}: no step "
                 "would be left for the experts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, count, islice
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional
 
 import idiomloss
 from idiomtune.admire import AdmireOptions
-from idiomtune.admire.scorer import PublishedScorer, Scorer, new_scorer, route, usage_of
+from idiomtune.admire.scorer import Scorer, new_scorer, route, usage_of
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
 from idiomtune.data.astitch import read_senses, read_usages
@@ -82,7 +83,7 @@ class AdmireObjective(BaseObjective):
         self._rank_loss = {
             "pairwise": idiomloss.PairwiseHingeLoss(loss.margin),
             "listwise": idiomloss.ListwiseSoftmaxLoss(loss.gold_temperature),
-            "top1": idiomloss.Top1HingeLoss(loss.margin),
+            "top1": idiomloss.Top1HingeLoss(loss.margin, bounded=loss.bounded),
             "pairwise_printed": idiomloss.PairwisePrintedLoss(loss.margin),
             "top1_printed": idiomloss.Top1PrintedLoss(loss.margin, loss.sum_weight),
         }[loss.rank]
@@ -178,7 +179,7 @@ class PublishedObjective(AdmireObjective):
     """AIMA's, as printed: classifier, sense encoder and experts learn each from its own data.
 
     *Sense steps* read sentences (AStitch's, also repeated ones, and the items'), *ranking steps* items; the
-    two kinds share no trained weights:
+    two kinds share no trained weights, unless the sense encoder is trained `beside` the experts:
 
         L = b · (cross-entropy(classifier) + cross-entropy(sense encoder)) + c · contrast,
             contrast = mean of 1 - cos(v, right) + max(0, cos(v, wrong))
@@ -186,35 +187,46 @@ class PublishedObjective(AdmireObjective):
 
     with v the sense encoder's vector, and CLIP's text embeddings of what the compound means there (its first
     such meaning) and of its other meaning; over sentences whose compound has both. An epoch has as many steps
-    as one pass over the sentences and one over the items. All `sense_encoder.epochs` passes over the
-    sentences come before the first item. Anchors are the sentences, then the items.
+    as one pass over the sentences and one over the items. With `first`, all `sense_encoder.epochs` passes
+    over the sentences come before the first item; with `beside`, the ranking steps of an epoch are spread
+    evenly among its sense steps. Anchors are the sentences, then the items.
 
     >>> assert PublishedObjective.repeats_anchors  # an epoch's steps may be of two passes
     """
 
-    head: PublishedScorer
     repeats_anchors = True
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def __init__(self, inputs: RunInputs, options: AdmireOptions) -> None:
+        super().__init__(inputs, options)
+        if self.head.literal is None:  # without parameters it learns nothing from its items
+            self._items = [item for item in self._items if item.sense == "idiomatic"]
+            if not self._items:
+                raise UserError("objective.ablation=clip_cosine: no idiomatic item is left to learn from")
         num = len(self._sentences)
-        anchors = range(num), range(num, num + len(self._items))
+        self._anchors = range(num), range(num, num + len(self._items))  # sentences, items
 
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         def one_pass(kind: int, number: int) -> list[list[int]]:
             """The steps of one pass over the anchors of a kind."""
             rng = np.random.default_rng([self.seed, number, kind])
-            return shuffled_steps(anchors[kind], self.batch_size, rng)
+            return shuffled_steps(self._anchors[kind], self.batch_size, rng)
 
-        in_order = chain(
-            (one_pass(0, number) for number in range(self._options.sense_encoder.epochs)),
-            (one_pass(1, number) for number in count()),
-        )
-        length = len(one_pass(0, epoch)) + len(one_pass(1, epoch))
-        steps = list(islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length))
+        passes = [one_pass(kind, epoch) for kind in (0, 1)]
+        if self._options.sense_encoder.stage == "first":
+            in_order = chain(
+                (one_pass(0, number) for number in range(self._options.sense_encoder.epochs)),
+                (one_pass(1, number) for number in count()),
+            )
+            length = sum(map(len, passes))
+            steps = list(islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length))
+        else:
+            spread = [((i + 1) / len(part), step) for part in passes for i, step in enumerate(part)]
+            steps = [step for _, step in sorted(spread, key=itemgetter(0))]
         return split_micro_steps(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  nothing is drawn
         """The sentences' requests for the classifier; or items, for which nothing is embedded."""
-        first = len(self._sentences)
+        first = self._anchors[1].start
         items = [self._items[anchor - first] for anchor in anchors if anchor >= first]
         sentences = [self._sentences[anchor] for anchor in anchors if anchor < first]
         requests = [request for usage in sentences for request in self.head.sense_requests(usage)]
@@ -239,24 +251,23 @@ class PublishedObjective(AdmireObjective):
         scorer, weights, num = self.head, self._options.loss, len(sentences)
         logits = scorer.sense(embeddings.view(num, -1, embeddings.shape[1]))[1][:, 0]
         senses = torch.tensor([float(usage.is_idiomatic) for usage in sentences], device=logits.device)
-        classifier = functional.binary_cross_entropy_with_logits(logits, senses)
+        sense = functional.binary_cross_entropy_with_logits(logits, senses)
         accuracy = ((logits > 0) == (senses > 0)).float().mean().item()
-        vectors, of_encoder = scorer.sense_encoder([scorer.sense_text(usage) for usage in sentences])
-        encoder = functional.binary_cross_entropy_with_logits(of_encoder, senses)
+        means = {"classifier_loss": Mean(sense.item(), num), "sense_accuracy": Mean(accuracy, num)}
         contrast = logits.sum() * 0.0
-        meanings = {row: self._meanings(usage) for row, usage in enumerate(sentences)}
-        pairs = {row: (right[0], wrong[0]) for row, (right, wrong) in meanings.items() if right}
-        if pairs:
-            with torch.no_grad():  # sense vectors do not draw the meanings
-                right, wrong = map(scorer.towers[0].texts, zip(*pairs.values(), strict=True))
-            contrast = contrast_loss(vectors[list(pairs)], right, wrong)
-        means = {
-            "classifier_loss": Mean(classifier.item(), num),
-            "sense_accuracy": Mean(accuracy, num),
-            "encoder_loss": Mean(encoder.item(), num),
-            "contrast_loss": Mean(contrast.item(), len(pairs)),
-        }
-        total = weights.sense_weight * (classifier + encoder) + weights.meaning_weight * contrast
+        if scorer.sense_encoder is not None:
+            vectors, logits = scorer.sense_encoder([scorer.sense_text(usage) for usage in sentences])
+            encoder = functional.binary_cross_entropy_with_logits(logits, senses)
+            meanings = {row: self._meanings(usage) for row, usage in enumerate(sentences)}
+            pairs = {row: (right[0], wrong[0]) for row, (right, wrong) in meanings.items() if right}
+            if pairs:
+                with torch.no_grad():  # sense vectors do not draw the meanings
+                    right, wrong = map(scorer.towers[0].texts, zip(*pairs.values(), strict=True))
+                contrast = contrast_loss(vectors[list(pairs)], right, wrong)
+            sense = sense + encoder
+            means["encoder_loss"] = Mean(encoder.item(), num)
+            means["contrast_loss"] = Mean(contrast.item(), len(pairs))
+        total = weights.sense_weight * sense + weights.meaning_weight * contrast
         return ObjectiveLoss(total, means=means, part="sense")
 
 

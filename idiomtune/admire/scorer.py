@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -139,8 +140,10 @@ class Scorer(nn.Module):
     def __init__(self, options: AdmireOptions, width: int, device: str) -> None:
         super().__init__()
         self.options, self.width, self._device = options, width, device
+        self.reads_captions = options.ablation != "clip_cosine"
         self._summaries: dict[str, str] = {}
         self.towers: list[ClipTowers] = []
+        self.sense_encoder: SenseEncoder | None = None
         self._load()
         inputs = self.towers[0].width if self.towers else width
         by_usage = options.sense_features == "usage"
@@ -153,15 +156,16 @@ class Scorer(nn.Module):
             nn.init.zeros_(self.sense_head.bias)
 
         def expert(*sense: int) -> RankingNetwork:
-            num = 1 + bool(self.towers)  # vectors of a candidate: caption, image
+            num = self.reads_captions + bool(self.towers)  # vectors of a candidate
             start = {(len(sense), c): 1 / num for c in range(num)}
             if sense and not self.towers:  # the encoder embeds the captions too: one space
                 start = {(0, c): 0.0 for c in range(num)} | start
             widths = [*sense, *[inputs] * (1 + num)]
             return RankingNetwork(widths, options, start, as_printed=self.is_as_printed)
 
-        self.idiomatic = expert(inputs if self.is_as_printed else width)
-        self.literal = expert()
+        sense_width = width if self.sense_encoder is None else inputs
+        self.idiomatic = expert(*[sense_width] * (options.ablation != "no_sense_encoder"))
+        self.literal = expert() if self.reads_captions else None  # None: the sentence's cosine with the image
 
     def _load(self) -> None:
         """Load the pretrained parts."""
@@ -239,8 +243,9 @@ class Scorer(nn.Module):
         """CLIP's embeddings of the items' sentences, captions and images."""
         embedded = towers.texts([*(item.sentence for item in items), *self.captions_of(items)])
         images = towers.images([c.path for item in items for c in item.candidates if c.path is not None])
+        candidates = [*([embedded[len(items) :]] if self.reads_captions else []), images]
         shape = (len(items), NUM_IMAGES, towers.width)
-        return embedded[: len(items)], [embedded[len(items) :].view(shape), images.view(shape)]
+        return embedded[: len(items)], [vectors.view(shape) for vectors in candidates]
 
     def rank(
         self,
@@ -256,13 +261,16 @@ class Scorer(nn.Module):
             vectors: (Q, D), those of the classifier.
         """
         sentences, candidates = inputs
-        sense = [vectors] * (number == 0)
-        scores: Tensor = (self.idiomatic, self.literal)[number]([*sense, sentences], candidates)
+        expert = (self.idiomatic, self.literal)[number]
+        if expert is None:
+            return functional.cosine_similarity(sentences[:, None], candidates[-1], dim=2)
+        sense = [vectors] * (number == 0 and self.options.ablation != "no_sense_encoder")
+        scores: Tensor = expert([*sense, sentences], candidates)
         return scores
 
     def captions_of(self, items: Sequence[Item]) -> list[str]:
         """The captions, at most `captions.words` words each: summarised by :meth:`prepare`, or truncated."""
-        captions = [c.caption for item in items for c in item.candidates]
+        captions = [c.caption for item in items for c in item.candidates if self.reads_captions]
         texts = (self._summaries.get(caption) or caption for caption in captions)
         return [" ".join(text.split()[: self.options.captions.words]) for text in texts]
 
@@ -273,7 +281,7 @@ class Scorer(nn.Module):
             UserError: if that model cannot be loaded.
         """
         options = self.options.captions
-        captions = {c.caption for item in items for c in item.candidates}
+        captions = {c.caption for item in items for c in item.candidates if self.reads_captions}
         long = sorted(caption for caption in captions if len(caption.split()) > options.words)
         if options.summariser is None or not long:
             return []
@@ -312,14 +320,16 @@ class PublishedScorer(Scorer):
         first = ClipTowers(self.options.clip)
         self.towers = [first, first.twin()]
         self.text_layers = nn.ModuleList(self.towers)
-        self.sense_encoder = SenseEncoder(self.options.sense_encoder, first.width)
+        if self.options.trains_sense_encoder:
+            self.sense_encoder = SenseEncoder(self.options.sense_encoder, first.width)
 
     def _new_sense_map(self) -> nn.Module:
         return nn.Identity()
 
     @property
     def pretrained(self) -> nn.Module:
-        return nn.ModuleList([*self.towers, self.sense_encoder.transformer])
+        encoders = [self.sense_encoder.transformer] if self.sense_encoder else []
+        return nn.ModuleList([*self.towers, *encoders])
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         embeddings = embeddings.to(self.sense_head.weight.device, self.sense_head.weight.dtype)
@@ -331,9 +341,11 @@ class PublishedScorer(Scorer):
     def rank(
         self, number: int, items: Sequence[Item], inputs: Inputs, vectors: Tensor | None = None
     ) -> Tensor:
-        if number == 0:  # the ranking loss does not train the sense encoder
-            with evaluation_mode(self.sense_encoder):
-                vectors = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0].detach()
+        if number == 0 and self.sense_encoder is not None:
+            is_fixed = self.options.sense_encoder.stage == "first"  # else the ranking loss trains it, too
+            with evaluation_mode(self.sense_encoder) if is_fixed else nullcontext():
+                vectors = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0]
+            vectors = vectors.detach() if is_fixed else vectors
         return super().rank(number, items, inputs, vectors)
 
 

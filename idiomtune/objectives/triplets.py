@@ -226,6 +226,10 @@ class TripletObjective(Objective):
         loss, section = self._loss, self.loss_section
         if loss.can_learn(labels):
             return ""
+        if loss.mines_in_vain:
+            return (
+                f"{section}.triplets={loss.triplets} mines triplets that keep the loss's margin: choose all"
+            )
         if not loss.triplet_weight:
             return f"no term with a weight has anything to learn from: raise {section}.triplet_weight"
         scope = f", or {section}.scope=all" if loss.scope == "within" else ""

@@ -72,9 +72,10 @@ def listwise(s: Tensor, r: list[int], temperature: float) -> Tensor:
     return torch.stack([-w / sum(weights) * (s[i].exp() / total).log() for i, w in enumerate(weights)]).sum()
 
 
-def top1(s: Tensor, r: list[int], margin: float) -> Tensor:
+def top1(s: Tensor, r: list[int], margin: float, *, bounded: bool = True) -> Tensor:
     best = r.index(0)
-    return mean(hinge(margin - (s[best] - s[j])) for j in range(len(r)) if j != best)
+    terms = [margin - (s[best] - s[j]) for j in range(len(r)) if j != best]
+    return mean(hinge(term) if bounded else term for term in terms)
 
 
 def pairwise_printed(s: Tensor, r: list[int], margin: float) -> Tensor:
@@ -106,6 +107,11 @@ def cosine_mse(first: Tensor, second: Tensor, scores: Sequence[float]) -> Tensor
 
 def distillation(student: Tensor, teacher: Tensor) -> Tensor:
     return mean(1 - cosine(s, t) for s, t in zip(student, teacher, strict=True))
+
+
+def relational(student: Tensor, teacher: Tensor) -> Tensor:
+    pairs = itertools.combinations(range(len(student)), 2)
+    return mean((cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2 for i, j in pairs)
 
 
 def adaptive_triplet(

@@ -29,6 +29,7 @@ from idiomloss import (
     paired_cosine_similarity,
     pairwise_hinge,
     pairwise_printed,
+    relational_distillation_loss,
     top1_hinge,
     top1_printed,
 )
@@ -90,6 +91,7 @@ RANKING: list[tuple[Callable[[float], nn.Module], Loss]] = [
     (PairwiseHingeLoss, loops.pairwise),
     (ListwiseSoftmaxLoss, loops.listwise),
     (Top1HingeLoss, loops.top1),
+    (partial(Top1HingeLoss, bounded=False), partial(loops.top1, bounded=False)),
     (PairwisePrintedLoss, loops.pairwise_printed),
     (partial(Top1PrintedLoss, sum_weight=0.3), partial(loops.top1_printed, sum_weight=0.3)),
 ]
@@ -109,7 +111,14 @@ CASES: list[tuple[tuple[Loss, Loss], list[tuple[int, int]]]] = [
     *((ranking(*pair, option), [(6, 5)]) for pair in RANKING for option in (0.3, 2.5)),
     (graded(CoSENTLoss(0.05), loops.cosent), [(6, 8)] * 2),
     (graded(CosineMSELoss(1, 5), loops.cosine_mse), [(6, 8)] * 2),
-    ((lambda x: distillation_loss(x, TEACHER), lambda x: loops.distillation(x, TEACHER)), [(7, 8)]),
+    *(
+        ((lambda x, f=f: f(x, TEACHER[: len(x)]), lambda x, f=loop: f(x, TEACHER[: len(x)])), [(rows, 8)])
+        for f, loop in (
+            (distillation_loss, loops.distillation),
+            (relational_distillation_loss, loops.relational),
+        )
+        for rows in (2, 7)
+    ),
 ]
 
 
@@ -166,6 +175,7 @@ def infonce_of_none(denominator: Any, has_negatives: int, anchors: Tensor) -> Te
         *((module(1.0), [randn(0, 5), torch.zeros(0, 5).long()]) for module, _ in RANKING),
         (CoSENTLoss(), [randn(2, 8), randn(2, 8, seed=1), torch.ones(2)]),  # no pair is in order
         (distillation_loss, [randn(0, 8), randn(0, 8)]),
+        (relational_distillation_loss, [randn(1, 8), randn(1, 8)]),
         *((partial(infonce_of_none, d, n), [randn(2, 8)]) for d, n in product(DENOMINATORS, (0, 1))),
         *(
             (lambda x, groups=groups: AdaptiveTripletLoss(property_weight=1.0)(x, groups).loss, [x])
@@ -180,15 +190,18 @@ def test_nothing_to_learn_is_zero_with_a_gradient_of_zero(loss: Loss, inputs: li
 
 
 def test_similarities_at_their_edges() -> None:
-    """Opposite vectors at a small temperature; only directions count."""
+    """Opposite vectors at a small temperature; only directions and relations count."""
     first = torch.eye(2, requires_grad=True)
     loss = CoSENTLoss(1e-3)(first, torch.tensor([[1.0, 0.0], [0.0, -1.0]]), torch.tensor([0.0, 1.0]))
     assert loss.item() == pytest.approx(2 / 1e-3)
     assert torch.autograd.grad(loss, first)[0].isfinite().all()
     teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], requires_grad=True)
     assert distillation_loss(-teacher, teacher.detach()).item() == pytest.approx(2)
-    distillation_loss(randn(3, 2, dtype=torch.float32), teacher).backward()  # type: ignore[no-untyped-call]
-    assert teacher.grad is None
+    turned = torch.tensor([[0.0, -2.0], [3.0, 0.0]])
+    assert relational_distillation_loss(turned, torch.eye(2, 7)).item() == pytest.approx(0, abs=1e-12)
+    for distil in (distillation_loss, relational_distillation_loss):
+        distil(randn(3, 2, dtype=torch.float32), teacher).backward()  # type: ignore[no-untyped-call]
+        assert teacher.grad is None
 
 
 def test_rankings_by_hand() -> None:
@@ -210,7 +223,7 @@ def test_defaults_are_those_of_the_pages() -> None:
     assert [str(loss()) for loss in losses] == [
         "PairwiseHingeLoss(margin=1.0)",
         "ListwiseSoftmaxLoss(gold_temperature=1.0)",
-        "Top1HingeLoss(margin=1.0)",
+        "Top1HingeLoss(margin=1.0, bounded=True)",
         "PairwisePrintedLoss(margin=1.0)",
         "Top1PrintedLoss(margin=1.0, sum_weight=0.2)",
     ]
@@ -247,6 +260,7 @@ def test_wrong_use_is_refused() -> None:
         (lambda: CosineMSELoss(1, 1), "low"),
         (lambda: cosine_similarity(torch.zeros(2, 3), torch.zeros(2, 4)), "got"),
         (lambda: distillation_loss(torch.zeros(2, 3), ZEROS), "got"),
+        (lambda: relational_distillation_loss(torch.zeros(2, 3), ZEROS), "got"),
         (lambda: InfoNCELoss(temperature=0.0)(*PAIRS), "temperature"),
         (lambda: InfoNCELoss(hard_weight=-1.0)(*PAIRS), "weight"),
         (lambda: InfoNCELoss(denominator="other")(*PAIRS), "denominator"),  # type: ignore[arg-type]

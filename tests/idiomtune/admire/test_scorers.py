@@ -138,18 +138,19 @@ def test_printed_one_logit_decides_the_expert(build: Build) -> None:
             torch.testing.assert_close(by_expert[expert], alone)
 
 
-def test_experts_of_clip_see_its_texts_and_images(build: Build, clip_path: Path) -> None:
-    """The encoder tells the sense alone; at first an expert's score is ten times the mean cosine."""
-    scorer, item = build(f"objective.clip.path={clip_path}").head, ITEMS[1]
+@pytest.mark.parametrize("captions", [True, False])
+def test_experts_of_clip_see_its_texts_and_images(build: Build, clip_path: Path, captions: bool) -> None:
+    """The encoder tells the sense alone; without captions the literal expert is plain cosine."""
+    seen = [] if captions else ["objective.ablation=clip_cosine"]
+    scorer, item = build(f"objective.clip.path={clip_path}", *seen).head, ITEMS[1]
     assert len(scorer.item_requests(item)) == 1
     row = scorer(ITEMS, torch.randn(len(ITEMS), 1, WIDTH))[2][1, 1]
     (towers,) = scorer.towers
     sentence = towers.texts([item.sentence])
-    seen = (
-        towers.images([c.path for c in item.candidates]),
-        towers.texts([c.caption for c in item.candidates]),
-    )
-    expected = 5 * sum(torch.cosine_similarity(sentence, candidates) for candidates in seen)
+    expected = torch.cosine_similarity(sentence, towers.images([c.path for c in item.candidates]))
+    if captions:  # as cosine=10 starts
+        texts = towers.texts([c.caption for c in item.candidates])
+        expected = 5 * (expected + torch.cosine_similarity(sentence, texts))
     torch.testing.assert_close(row, expected, atol=1e-5, rtol=0)
 
 
@@ -256,34 +257,41 @@ def test_a_folds_compounds_are_nowhere_in_training(build: Build) -> None:
 
 
 def test_printed_senses_come_first_then_items(build: Build) -> None:
-    """Each sentence and each item once an epoch of its own."""
-    objective = build(system="aima")
-    num = len(objective.idiom_sentences)
-    epochs = [[step for (step,) in objective.epoch_steps(epoch, 1)] for epoch in (0, 1)]
-    steps = [step for epoch in epochs for step in epoch]
-    assert len(epochs[0]) == len(epochs[1])
-    kinds = [{anchor >= num for anchor in step} for step in steps]
-    assert all(len(kind) == 1 for kind in kinds)
-    assert kinds == sorted(kinds, key=lambda kind: True in kind)
-    anchors = sorted(anchor for step in steps for anchor in step)
-    assert anchors == sorted(2 * list(range(num + len(ITEMS))))
+    """Each sentence and each item once an epoch of its own; `beside`: both in every epoch."""
+    for stage in ("first", "beside"):
+        objective = build(f"objective.sense_encoder.stage={stage}", system="aima")
+        num = len(objective.idiom_sentences)
+        epochs = [[step for (step,) in objective.epoch_steps(epoch, 1)] for epoch in (0, 1)]
+        steps = [step for epoch in epochs for step in epoch]
+        assert len(epochs[0]) == len(epochs[1])
+        kinds = [{anchor >= num for anchor in step} for step in steps]
+        assert all(len(kind) == 1 for kind in kinds)
+        anchors = sorted(anchor for step in steps for anchor in step)
+        assert anchors == sorted(2 * list(range(num + len(ITEMS))))
+        if stage == "first":
+            assert kinds == sorted(kinds, key=lambda kind: True in kind)
+        else:
+            assert all({True} in kinds[i : i + len(epochs[0])] for i in (0, len(epochs[0])))
 
 
 def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
-    """Ranking leaves the sense encoder alone, and by gold sense trains one expert."""
-    objective = build(system="aima")
-    scorer, num = objective.head, len(objective.idiom_sentences)
-    e = torch.randn(4, WIDTH, requires_grad=True)
-    objective.loss(e, objective.batch(0, [0, 1, 2, num - 1])).loss.backward()
-    assert e.grad is not None
-    trained = {name for name, p in scorer.named_parameters() if p.grad is not None}
-    assert {name.split(".")[0] for name in trained} == {"sense_head", "sense_encoder"}
-    scorer.zero_grad()
-    batch = objective.batch(0, [num + i for i, item in enumerate(ITEMS) if item.sense == "idiomatic"])
-    assert not batch.requests
-    objective.loss(torch.zeros(0, WIDTH), batch).loss.backward()
-    trained = {".".join(n.split(".")[:2]) for n, p in scorer.named_parameters() if p.grad is not None}
-    assert trained == {"text_layers.0", "idiomatic.inputs", "idiomatic.score"}
+    """Ranking leaves the sense encoder alone, and by gold sense trains one expert; `beside` it does not."""
+    for stage in ("first", "beside"):
+        objective = build(f"objective.sense_encoder.stage={stage}", system="aima")
+        scorer, num = objective.head, len(objective.idiom_sentences)
+        e = torch.randn(4, WIDTH, requires_grad=True)
+        objective.loss(e, objective.batch(0, [0, 1, 2, num - 1])).loss.backward()
+        assert e.grad is not None
+        trained = {name for name, p in scorer.named_parameters() if p.grad is not None}
+        assert {name.split(".")[0] for name in trained} == {"sense_head", "sense_encoder"}
+        scorer.zero_grad()
+        batch = objective.batch(0, [num + i for i, item in enumerate(ITEMS) if item.sense == "idiomatic"])
+        assert not batch.requests
+        objective.loss(torch.zeros(0, WIDTH), batch).loss.backward()
+        trained = {".".join(n.split(".")[:2]) for n, p in scorer.named_parameters() if p.grad is not None}
+        own = {"text_layers.0", "idiomatic.inputs", "idiomatic.score"}
+        assert {name for name in trained if not name.startswith("sense_encoder")} == own
+        assert bool(trained - own) == (stage == "beside")
 
 
 def test_printed_the_settings_are_the_papers() -> None:
@@ -400,6 +408,7 @@ def test_damaged_experts_are_named(build: Build, tmp_path: Path) -> None:
 def test_settings_that_do_not_fit() -> None:
     for experiment, wrong, named in (
         ("admire_experts", "data.fold=0", "cross_validation_admire"),
+        ("admire_experts", "objective.ablation=clip_cosine", "clip.path"),
         ("admire_experts", "forgetting.distillation=1.0", "trainer.freeze_encoder"),
         ("admire_experts", "benchmark=[idiolink]", "admire/train/experts_text/ndcg@5"),
         ("admire_aima", "objective.clip.path=null", "clip.path"),

@@ -53,7 +53,7 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         "aima": [
             *("+experiment=admire_aima", *common, SHORTER, "trainer.batch_size=7"),
             *(f"objective.clip.path={clip}", f"objective.sense_encoder.path={bert}"),
-            *("objective.sense_encoder.epochs=1", "objective.captions.summariser=null"),
+            *("objective.sense_encoder.stage=beside", "objective.captions.summariser=null"),
             "objective.astitch=[train_one_shot]",
         ],
     }[name]
