@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
@@ -219,12 +219,10 @@ def ends_with(failures: dict[str, str], check: Any) -> None:
     check(list(failures))
 
 
-class Search:
+class Search(Benchmark):
     """Query i should find document i first."""
 
     name = "search"
-    files: Sequence[Path] = ()
-    without_gold: Sequence[str] = ()
 
     def score(self, embed: Embed) -> Result:
         asked = [EmbeddingRequest(f"{what} {n}") for what in ("query", "document") for n in range(20)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from idiomtune.extend import (
     BaseObjective,
     Batch,
+    Benchmark,
     DataMissingError,
     DatasetType,
     Embed,
@@ -69,11 +70,10 @@ def similarities(embeddings: Tensor) -> tuple[Tensor, ...]:
     return tuple(paired_cosine_similarity(sentences, other) for other in (meanings, literals))
 
 
-class ParaphraseBenchmark:
+class ParaphraseBenchmark(Benchmark):
     """The share of sentences that are nearer to their meaning than to the literal reading."""
 
     name = NAME
-    without_gold: Sequence[str] = ()
 
     def __init__(self, splits: Mapping[str, tuple[Path, Sequence[Row]]]) -> None:
         self.files = [path for path, _ in splits.values()]

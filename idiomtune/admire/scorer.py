@@ -400,8 +400,9 @@ class ExpertsBenchmark(AdmireBenchmark):
     ) -> None:
         super().__init__(splits, [])
         self.scorer, self.usages = scorer, usages
-        self.files += [path for corpus in usages.values() for path in corpus.files]
-        self.files += scorer.prepare([item for split in splits for item in split.items])
+        items = [item for split in splits for item in split.items]
+        of_usages = [path for corpus in usages.values() for path in corpus.files]
+        self.files = [*self.files, *of_usages, *scorer.prepare(items)]
 
     @property
     def requests(self) -> list[EmbeddingRequest]:

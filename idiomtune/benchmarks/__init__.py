@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.plugins.benchmark import BenchmarkOptions, QueryResult
@@ -60,28 +61,31 @@ class Result:
         return {str(score): score.value for score in self.scores}
 
 
-class Benchmark(Protocol):
+class Benchmark(ABC):
     """A benchmark requests the embeddings that it needs, and returns scores.
 
-    It may also have:
-
-    - `requests`, all that it scores: those of all benchmarks are embedded in one pass, which reads each text
-      once for all poolings and spans;
-    - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
+    Attributes:
+        name: first part of its score keys.
+        files: the data files that were read, for the run's record.
+        without_gold: splits that give predictions, but no scores.
+        takes_whole_embeddings: it cannot score embeddings that are cut to fewer dimensions.
     """
 
-    @property
-    def name(self) -> str:
-        """First part of its score keys."""
+    name: str
+    files: Sequence[Path] = ()
+    without_gold: Sequence[str] = ()
+    takes_whole_embeddings: bool = False
 
     @property
-    def files(self) -> Sequence[Path]:
-        """The data files that were read, for the run's record."""
+    def requests(self) -> Sequence[EmbeddingRequest]:
+        """All that it scores, if that is known beforehand.
 
-    @property
-    def without_gold(self) -> Sequence[str]:
-        """Splits that give predictions, but no scores."""
+        Those of all benchmarks are embedded in one pass, which reads each text once for all poolings and
+        spans.
+        """
+        return ()
 
+    @abstractmethod
     def score(self, embed: Embed, /) -> Result:
         """The :class:`Result`; `embed` (an :data:`Embed`) returns the embeddings of requests."""
 
@@ -110,16 +114,10 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str
     return file.getvalue()
 
 
-def declared_requests(benchmark: Benchmark) -> Sequence[EmbeddingRequest]:
-    """The requests that a benchmark declares; none if it only asks for embeddings as it scores."""
-    requests: Sequence[EmbeddingRequest] = getattr(benchmark, "requests", ())
-    return requests
-
-
 def requests_of(benchmark: Benchmark) -> Sequence[EmbeddingRequest]:
     """All requests of a benchmark: those that it declares, or that a rehearsal on random numbers asks for."""
-    if requests := declared_requests(benchmark):
-        return requests
+    if benchmark.requests:
+        return benchmark.requests
     import torch
 
     generator = torch.Generator().manual_seed(0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.benchmarks import Embed, Result, scores_of, table_text
+from idiomtune.benchmarks import Benchmark, Embed, Result, scores_of, table_text
 from idiomtune.data.admire import Item, ItemSplit
 from idiomtune.data.locations import admire_split
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
@@ -110,7 +110,7 @@ class AdmireBenchmarkOptions(BenchmarkOptions):
         return AdmireBenchmark(splits, self.modes)
 
 
-class AdmireBenchmark:
+class AdmireBenchmark(Benchmark):
     """Ranks an item's five images by the cosine of their captions with its sentence.
 
     This is what a text encoder can do without seeing an image. Scores are means over items, all and by sense.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.benchmarks import Embed, Result, scores_of, table_text
+from idiomtune.benchmarks import Benchmark, Embed, Result, scores_of, table_text
 from idiomtune.data.locations import data_files
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
@@ -78,7 +78,7 @@ class SemEvalBenchmarkOptions(BenchmarkOptions):
         return SemEvalBenchmark(splits, self)
 
 
-class SemEvalBenchmark:
+class SemEvalBenchmark(Benchmark):
     """Spearman's correlation of the cosine of a pair with its gold similarity.
 
     Where the gold is the similarity of another pair (the idiom replaced by its correct paraphrase), the

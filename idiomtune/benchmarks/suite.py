@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from idiomtune.benchmarks import Benchmark, Embed, Result, declared_requests
+from idiomtune.benchmarks import Benchmark, Embed, Result
 from idiomtune.benchmarks.embeddings import EmbeddedRequests
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
@@ -97,7 +97,7 @@ class Suite:
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
         with evaluation_mode(encoder):
             embed = EmbeddedRequests(encoder, self._processes, cached=keep, earlier=self.reusable)
-            requests = [request for benchmark in chosen for request in declared_requests(benchmark)]
+            requests = [request for benchmark in chosen for request in benchmark.requests]
             if new := [request for request in requests if request not in embed]:
                 embed.add(new)
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
@@ -147,7 +147,7 @@ class Suite:
 
     def _scores_when_truncated(self, benchmark: Benchmark, embed: EmbeddedRequests) -> dict[str, Score]:
         """The benchmark's scores on the first dimensions, at each size."""
-        if getattr(benchmark, "takes_whole_embeddings", False):
+        if benchmark.takes_whole_embeddings:
             return {}
         varying = [
             replace(score, dimension=size)

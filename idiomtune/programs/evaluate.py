@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from idiomtune.benchmarks import build_benchmarks, declared_requests, texts_of
+from idiomtune.benchmarks import build_benchmarks, texts_of
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_width
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.locations import held_out_idioms
@@ -126,7 +126,7 @@ def _score_touched(
         suite.reusable = suite.last_embeddings
         name = base_model({"model": settings.model.model_dump()}).name
         show_scores(card.scores, f"{name}, where expressions of the glossary occur", [], all_scores=False)
-        num_texts = len({request for benchmark in others for request in declared_requests(benchmark)})
+        num_texts = len({request for benchmark in others for request in benchmark.requests})
         seconds = num_texts * card.encoder_seconds / max(1, card.num_texts)
         log.info(
             "without an expression of the glossary: %s, %d texts, about %.0f s (benchmarks=[%s]: without)",

@@ -18,7 +18,7 @@ import yaml
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
 from idiomtune.config.sections import LoraSettings
@@ -299,7 +299,7 @@ def _weigh(
 # ------------------------------------------------------------------ the training
 
 
-class GoalBenchmark:
+class GoalBenchmark(Benchmark):
     """The mean cosine of requests with their goals: `learned/cosine`.
 
     Args:
@@ -307,14 +307,18 @@ class GoalBenchmark:
         goals: (R, D), what they should embed as.
     """
 
-    name, files, without_gold = "learned", (), ()
+    name = "learned"
 
     def __init__(self, requests: Sequence[EmbeddingRequest], goals: Tensor) -> None:
-        self.requests, self._goals = requests, goals.cpu()
+        self._requests, self._goals = requests, goals.cpu()
+
+    @property
+    def requests(self) -> Sequence[EmbeddingRequest]:
+        return self._requests
 
     def score(self, embed: Embed, /) -> Result:
         """The mean over all of them."""
-        mean = cosine_similarity(embed(self.requests), self._goals).mean().item()
+        mean = cosine_similarity(embed(self._requests), self._goals).mean().item()
         return Result([Score(self.name, "", "", "cosine", value=mean)])
 
 

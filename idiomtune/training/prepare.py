@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from idiomtune.benchmarks import Benchmark, build_benchmarks, declared_requests
+from idiomtune.benchmarks import Benchmark, build_benchmarks
 from idiomtune.benchmarks.suite import check_width
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.usages import labelled_usages
@@ -76,7 +76,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     if dimensions := [*(settings.trainer.matryoshka or []), *settings.truncated_dimensions]:
         check_width(dimensions, empty_encoder(settings.model).dimension)
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
-    requests = (objective.batch(0, steps[0][0]).requests, *map(declared_requests, benchmarks))
+    requests = (objective.batch(0, steps[0][0]).requests, *(benchmark.requests for benchmark in benchmarks))
     check_model_options(settings.model, settings.forgetting.lora, requests, objective.special_tokens)
     num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
     _warn_of_scoring(settings, num_steps * len(steps[0]) * len(requests[0]), benchmarks)
@@ -91,7 +91,7 @@ def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequ
     """
     chosen = {key.partition("/")[0] for key in settings.trainer.monitor}
     others = [benchmark for benchmark in benchmarks if benchmark.name not in chosen]
-    num_scored = sum(len({request.text for request in declared_requests(benchmark)}) for benchmark in others)
+    num_scored = sum(len({request.text for request in benchmark.requests}) for benchmark in others)
     if 2 * num_scored > 3 * num_trained:
         log.info(
             "scoring will take longer than training: the untrained and the best model embed %d texts for %s; "

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata, wilcoxon
 
-from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.benchmarks.epsilon import ALL, EpsilonBenchmarkOptions, epsilon_score, reading_note
 from idiomtune.data.names import EPSILON_CLASSES, EpsilonLanguage
 from idiomtune.data.ncimp import WORDS, Ncimp
@@ -56,7 +56,7 @@ class _Pairs(NamedTuple):
         return self.items[["idiomaticity", "baseline"]].notna().all(axis=1)
 
 
-class EpsilonBenchmark:
+class EpsilonBenchmark(Benchmark):
     """Whether idiomatic compounds stay apart from rewordings in context, beyond what rewordings do.
 
     ε(a, b, c) = d(μ(ac), μ(bc)) / d(μ(a), μ(b)) − 1, with cosine distance d, embedding μ, phrases a and b,
@@ -87,7 +87,6 @@ class EpsilonBenchmark:
     """
 
     name = "epsilon"
-    without_gold: Sequence[str] = ()
 
     def __init__(self, data: Sequence[Ncimp], options: EpsilonBenchmarkOptions) -> None:
         self.files = list(dict.fromkeys(path for ncimp in data for path in ncimp.files))

@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[impo
 from torch import Tensor
 
 from idiomloss.similarity import unit_vectors
-from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.benchmarks.idiolink import RELEVANT_USAGES, IdioLinkBenchmarkOptions
 from idiomtune.benchmarks.retrieval import (
     Ranking,
@@ -31,7 +31,7 @@ _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
 
 
-class IdioLinkBenchmark:
+class IdioLinkBenchmark(Benchmark):
     """Scores a split, or several at once (their texts are embedded once).
 
     Scores are means over queries; a slice without queries has none. Relevant documents are those of the
@@ -45,7 +45,6 @@ class IdioLinkBenchmark:
     """
 
     name = "idiolink"
-    without_gold: Sequence[str] = ()
 
     def __init__(self, splits: Sequence[Split], options: IdioLinkBenchmarkOptions) -> None:
         self.splits, self.options = list(splits), options

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.benchmarks.pairs import cosines
 from idiomtune.benchmarks.user import (
     KEY_MODES,
@@ -99,7 +99,7 @@ def read_pairs(
     return pairs
 
 
-class UserPairBenchmark:
+class UserPairBenchmark(Benchmark):
     """Do cosines order pairs as their scores do? By whole sentences, and by spans if there are any.
 
     Args:
@@ -107,8 +107,6 @@ class UserPairBenchmark:
         data: name in score keys → pairs.
         files: that were read.
     """
-
-    without_gold: Sequence[str] = ()
 
     def __init__(self, name: str, data: Mapping[str, Sequence[Pair]], files: Sequence[Path] = ()) -> None:
         self.name, self.data, self.files = name, data, files
@@ -165,7 +163,7 @@ def build_held_out(inputs: RunInputs, options: HeldOutOptions) -> HeldOutBenchma
     return HeldOutBenchmark({name: part.val for name, part in splits.items()}, files, options)
 
 
-class HeldOutBenchmark:
+class HeldOutBenchmark(Benchmark):
     """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
 
     Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
@@ -180,7 +178,6 @@ class HeldOutBenchmark:
     """
 
     name = OWN_VAL
-    without_gold: Sequence[str] = ()
 
     def __init__(
         self, parts: dict[str, UserExamples], files: Sequence[Path], options: HeldOutOptions

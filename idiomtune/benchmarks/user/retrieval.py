@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from idiomtune.benchmarks import Embed, Result
+from idiomtune.benchmarks import Benchmark, Embed, Result
 from idiomtune.benchmarks.retrieval import (
     average_precision,
     ndcg_of_gains,
@@ -25,7 +25,7 @@ _DEPTH = 100  # documents that are ranked
 _TOP_SAVED = 10  # documents per query in the per-query results
 
 
-class UserRetrievalBenchmark:
+class UserRetrievalBenchmark(Benchmark):
     """Metrics of the first hundred documents by cosine; means over queries with a relevant document.
 
     The gain of nDCG is a judgement's grade, 0 without one, as in trec_eval; for all else a document
@@ -38,8 +38,6 @@ class UserRetrievalBenchmark:
         collections: from :func:`idiomtune.benchmarks.user.collections.read_collection`.
         name: first part of the score keys.
     """
-
-    without_gold: Sequence[str] = ()
 
     def __init__(self, collections: Sequence[Collection], *, name: str = "own_retrieval") -> None:
         self.name, self.collections = name, collections

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import Embed, Result, Score, requests_of
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score, requests_of
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
@@ -26,17 +26,18 @@ from tests.programs import refused
 Log = pytest.LogCaptureFixture
 
 
-class Probe:
+class Probe(Benchmark):
     """A benchmark whose score is the sum of its embeddings."""
-
-    files: Sequence[Path] = ()
-    without_gold: Sequence[str] = ()
 
     def __init__(self, name: str, texts: list[str]) -> None:
         self.name = name
-        self.requests = [EmbeddingRequest(text) for text in texts]
+        self._requests = [EmbeddingRequest(text) for text in texts]
         self.got: Tensor | None = None
         self.similarities: torch.dtype | None = None
+
+    @property
+    def requests(self) -> list[EmbeddingRequest]:
+        return self._requests
 
     def score(self, embed: Embed) -> Result:
         self.got = embed(self.requests)
@@ -60,7 +61,7 @@ def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: En
 def test_the_same_embeddings_are_scored_cut(tiny: Encoder) -> None:
     """Scores alone, and none of a benchmark whose module is of the full width."""
     whole = Probe("whole", ["one"])
-    whole.takes_whole_embeddings = True  # type: ignore[attr-defined]
+    whole.takes_whole_embeddings = True
     scorecard = Suite([Probe("a", ["one", "two"]), whole], dimensions=[8, 4]).run(tiny)
     sums = {n: tiny.encode(["one", "two"])[:, :n].sum().item() for n in (tiny.dimension, 8, 4)}
     expected = dict(zip(("a/sum", "a/sum/dim=8", "a/sum/dim=4"), sums.values(), strict=True))
@@ -135,12 +136,10 @@ def test_records_are_what_json_can_hold(tiny: Encoder) -> None:
     assert written == [{"mine/x": 0.25}, {"id": 3, "values": [0.5, None], "best": None}]
 
 
-class Asking:
+class Asking(Benchmark):
     """A benchmark that asks twice for a text, and announces none."""
 
     name = "asking"
-    files: Sequence[Path] = ()
-    without_gold: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.num_scored = 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import Embed, Result
+from idiomtune.benchmarks import Benchmark, Embed, Result
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
 from idiomtune.requests import EmbeddingRequest
@@ -18,16 +18,18 @@ from tests.own_data import write
 LONG = "the quick brown fox jumps over the lazy dog and then comes back for one more jump"
 
 
-class Texts:
+class Texts(Benchmark):
     name = "texts"
-    files: Sequence[Path] = ()
-    without_gold: Sequence[str] = ()
 
     def __init__(self, requests: Sequence[EmbeddingRequest]) -> None:
-        self.requests = list(requests)
+        self._requests = requests
+
+    @property
+    def requests(self) -> Sequence[EmbeddingRequest]:
+        return self._requests
 
     def score(self, embed: Embed) -> Result:
-        embed(self.requests)
+        embed(self._requests)
         return Result()
 
 

@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
-from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.errors import UserError
@@ -75,12 +75,10 @@ def test_prompts_are_the_models_own(model: SentenceTransformer) -> None:
         Encoder(model)
 
 
-class Broken:
+class Broken(Benchmark):
     """A benchmark that can give no score."""
 
     name = "mine"
-    files = ()
-    without_gold = ()
 
     def score(self, embed: Embed) -> Result:
         embed([EmbeddingRequest("one")])
