@@ -16,13 +16,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
 import yaml
-from huggingface_hub import (
-    EvalResult,
-    EvalResultEntry,
-    ModelCardData,
-    eval_result_entries_to_yaml,
-    metadata_load,
-)
+from huggingface_hub import EvalResult, ModelCardData, metadata_load
 
 from idiomtune.data.names import MAGPIE
 from idiomtune.io.files import one_line, parse_yaml, user_path
@@ -170,10 +164,8 @@ def common_licence(sources: Sequence[LicensedSource]) -> str | None:
 
 def ask_for_licence(sources: Sequence[LicensedSource], option: str) -> str:
     """The message if :func:`common_licence` is None."""
-    return (
-        f"the model's licence does not follow from what it is made of: {'; '.join(map(str, sources))}. "
-        f"Give it with {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
-    )
+    names, hint = "; ".join(map(str, sources)), f"give {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
+    return f"the model's licence does not follow from what it is made of: {names}; {hint}"
 
 
 def _identifier(name: Any) -> str | None:
@@ -195,7 +187,6 @@ def model_card(
     revision: str | None = None,
     licence: str | None = None,
     idiom_tokens: bool = False,
-    examples: Sequence[str] = (),
 ) -> str:
     """The card of a run's model, from what the run folder records. It quotes no training text.
 
@@ -206,7 +197,6 @@ def model_card(
         revision: the branch that it is on, if not the main one.
         licence: of the model; by default what those of base model and data allow, if that is known.
         idiom_tokens: whether it has such.
-        examples: sentences for the widget of the model's page.
 
     Raises:
         UserError: if the run's record is damaged.
@@ -227,7 +217,6 @@ def model_card(
         "datasets": [source.repo_id for source in data if source.repo_id] or None,
         "model_name": name if results else None,
         "eval_results": results or None,
-        "widget": [{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
     }
     table = ScoreTable() if scores is None else scores_in(scores)
     rows = changes(table, (scores or {}).get("baseline") or {}).rows
@@ -397,21 +386,6 @@ def _eval_result(score: Score) -> EvalResult:
         metric_name=str(score),
         metric_value=score.value,
     )
-
-
-def eval_result_files(scores: ScoreTable) -> dict[str, bytes]:
-    """The same in the form that the Hub's own leaderboards read: `.eval_results/<benchmark>.yaml`.
-
-    Only of benchmarks whose data set is on the Hub. A score's `task_id` is its key without the benchmark.
-    """
-    entries: dict[str, list[EvalResultEntry]] = {}
-    for result in eval_results(scores):
-        if "/" in result.dataset_type:
-            benchmark, _, task = str(result.metric_name).partition("/")
-            entry = EvalResultEntry(result.dataset_type, task, result.metric_value, notes="a fraction")
-            entries.setdefault(f".eval_results/{benchmark}.yaml", []).append(entry)
-    texts = {file: eval_result_entries_to_yaml(of_file) for file, of_file in entries.items()}
-    return {file: yaml.safe_dump(text, sort_keys=False).encode() for file, text in texts.items()}
 
 
 def shortened_paths(content: Any) -> Any:
