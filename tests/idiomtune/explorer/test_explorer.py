@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -334,33 +333,6 @@ def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path, shown_by: 
     unknown = shown_by(f"{address}#q=No+such+query.")
     assert "“No such query.”, which is not among them" in unknown
     assert asked(unknown) == asked(first)
-
-
-@pytest.mark.slow
-def test_two_models_in_a_browser(explorer: Explorer, tmp_path: Path, shown_by: Callable[[str], str]) -> None:
-    """Ranks that changed, and the switch by which a phone shows one model at a time."""
-    (model,) = explorer.models
-    turned = model.documents.flip(0)
-    names = ("untrained: tiny", "trained: run")
-    models = [replace(model, name=names[0]), replace(model, name=names[1], documents=turned)]
-    two = Explorer(explorer.corpus, models, 10)
-    file = tmp_path / "two.html"
-    file.write_text(page(two, "Two", live=False), encoding="utf-8")
-    shown = shown_by(file.as_uri())
-    answer = data_of(file.read_text(encoding="utf-8"))["answers"]["sentence"]
-    document = shown.partition('id="columns"')[2]
-    before, after = document.split('<section class="column')[1:]
-    number = int(re.findall(r'class="query" type="button" data-number="(\d+)" aria-current="true"', shown)[0])
-    for column, other, side, text in zip((0, 1), (1, 0), ("after", "before"), (before, after), strict=True):
-        rows = answer[number]["models"][column]["rows"]
-        changes = [(r["ranks"][0] > r["ranks"][1]) - (r["ranks"][0] < r["ranks"][1]) for r in rows]
-        expected = [
-            (" ▲▼"[c] if c else "=", str(r["ranks"][other])) for c, r in zip(changes, rows, strict=True)
-        ]
-        assert re.findall(rf"([▲▼=])(?:<span[^>]*>[a-z, ]*</span>)? (\d+)\. {side}", text) == expected
-    assert before.startswith(" other")  # which a phone hides
-    switch = shown.partition('id="switch"')[2].partition("</fieldset>")[0]
-    assert re.findall(r">([^<>]+)<br>", switch) == [*names]
 
 
 # ------------------------------------------------------------------ models and corpora
