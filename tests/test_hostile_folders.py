@@ -219,9 +219,8 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
         it.Encoder(folder)
 
 
-@pytest.mark.parametrize("kind", ["learned with code", "run with code"])
-def test_code_runs_only_if_this_command_says_so(kind: str, tiny_path: Path, tmp_path: Path) -> None:
-    folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
+def test_code_runs_only_if_this_command_says_so(tiny_path: Path, tmp_path: Path) -> None:
+    folder = _trusting_run(tmp_path / "stranger", tiny_path)
     options: dict[str, Any] = {"corpus": ["He broke the ice."], "output": "page.html", "overwrite": True}
     error = refused(lambda: it.explore(folder, **options), "trust_remote_code")
     assert error.option == "trust_remote_code=true"
