@@ -295,7 +295,7 @@ def test_a_second_interrupt_waits_for_no_answer(chat: ChatServer) -> None:
     assert not has_ended.is_set()
 
 
-@pytest.mark.parametrize("answer_of", ["{" * 10**6, '{"a' * 10**6, '{"texts": [' * 10**5, '{\\"' * 10**6])
+@pytest.mark.parametrize("answer_of", ["{" * 10**6, '{"texts": [' * 10**5, '{\\"' * 10**6])
 def test_reading_an_answer_never_steps_back(answer_of: str) -> None:
     """If it did, each of them would take minutes."""
     assert not _items_of(answer_of, "texts", _AnsweredText)
@@ -598,10 +598,7 @@ def test_the_span_of_an_expression_is_the_expression() -> None:
     ("text", "span", "is_right"),
     [
         ("They cut bureaucracy at last.", "bureaucracy", True),  # the article is gone
-        ("They cut an obstacle at last.", "obstacle", True),
         ("They cut the rules at last.", "rules", True),
-        ("They cut these rules at last.", "rules", True),
-        ("They cuts rules at last.", "rules", True),
         ("They reduced the rules at last.", "rules", True),
         ("They all cut bureaucracy at last.", "bureaucracy", False),
         ("They cut bureaucracy the at last.", "bureaucracy", True),
