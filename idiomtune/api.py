@@ -500,7 +500,7 @@ class Run(_Shown, os.PathLike[str]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from idiomtune.reports.runs import find_runs
 
-        (self.path, *others), _ = find_runs([Path(_existing(path, "path"))])
+        self.path, *others = find_runs([Path(_existing(path, "path"))])
         if others:
             raise UserError(f"{path}: contains {1 + len(others)} runs; name one of them")
 

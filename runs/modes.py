@@ -20,7 +20,7 @@ from idiomtune.reports.statistics import mean_interval, permutation_p
 
 def compared(folder: str, ours: str, theirs: str, split: str = "train_cv") -> Iterator[str]:
     """A line for each score that is a mean over items, and that both modes have."""
-    group = Group("", read_runs(find_runs([Path(folder)])[0]), {})
+    group = Group("", read_runs(find_runs([Path(folder)])), {})
     for key, score in group.parts.items():
         sides = [group.queries.get((False, str(replace(score, mode=mode)))) for mode in (ours, theirs)]
         a, b = sides

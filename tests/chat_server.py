@@ -27,35 +27,11 @@ EXPRESSIONS = {
     "raise the bar": ("raised the bar", "demanded more"),
 }
 _WORDS = [
-    "harbour",
-    "lantern",
-    "meadow",
-    "violin",
-    "copper",
-    "winter",
-    "market",
-    "garden",
-    "pilot",
-    "thunder",
-    "marble",
-    "engine",
-    "basket",
-    "orchard",
-    "feather",
-    "mirror",
-    "cannon",
-    "saddle",
-    "window",
-    "tunnel",
-    "velvet",
-    "pepper",
-    "anchor",
-    "bridge",
-    "candle",
-    "dragon",
-    "falcon",
-    "gravel",
-]
+    "harbour", "lantern", "meadow", "violin", "copper", "winter", "market",
+    "garden", "pilot", "thunder", "marble", "engine", "basket", "orchard",
+    "feather", "mirror", "cannon", "saddle", "window", "tunnel", "velvet",
+    "pepper", "anchor", "bridge", "candle", "dragon", "falcon", "gravel",
+]  # fmt: skip
 
 
 def sentence(words: str, seed: str) -> str:

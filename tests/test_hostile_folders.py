@@ -210,7 +210,7 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
 
 
 def test_code_runs_only_if_this_command_says_so(tiny_path: Path, tmp_path: Path) -> None:
-    folder = _base_with_code(tmp_path / "stranger", tiny_path)
+    folder = _trusting_run(tmp_path / "stranger", tiny_path)
     options: dict[str, Any] = {"corpus": ["He broke the ice."], "output": "page.html", "overwrite": True}
     error = refused(lambda: it.explore(folder, **options), "trust_remote_code")
     assert error.option == "trust_remote_code=true"

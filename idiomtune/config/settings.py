@@ -120,12 +120,7 @@ class PushSettings(_Target):
     checkpoint: Annotated[str, require("checkpoint=<run folder>")]
     repo_id: Annotated[RepositoryName, require("repo_id=<user/name>")]
     revision: Annotated[str, AfterValidator(_is_branch)] | None
-    examples: list[str] | None
     dry_run: bool
-
-    def problems(self) -> Iterator[str]:
-        if self.examples is not None and len(self.examples) < 2:
-            yield "examples: the page compares a sentence with others: give two sentences or more"
 
 
 class Common(ConfigSection):
@@ -457,7 +452,6 @@ class ReportSettings(ConfigSection):
     against: Text | None
     fail_below: Annotated[dict[str, Weight], BeforeValidator(_margins)]
     overwrite: bool
-    group: Literal["seeds", "none"]
     scores: Literal["main", "all"]
     extensions: TextList
 
@@ -509,11 +503,6 @@ class TextSearchSettings(ConfigSection):
             yield 'query: is needed: query="<text>", in brackets for several, or queries=<file>'
 
 
-def _gate_model(value: Any) -> Any:
-    """The model whose gate judges: `true` is MiniLM's."""
-    return {True: "minilm", False: None}.get(value, value) if isinstance(value, bool) else value
-
-
 def _is_variable(name: str) -> str:
     """The name of an environment variable. A key itself is refused, and not shown."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -546,12 +535,10 @@ class WriteSettings(ConfigSection):
     temperature: Annotated[float, Field(ge=0, le=2)]
     tries: Annotated[int, Field(ge=1, le=20)]
     votes: Annotated[int, Field(ge=1, le=21)]
-    gate: Annotated[Text | None, BeforeValidator(_gate_model)]
     concurrency: Annotated[int, Field(ge=1, le=256)]
     timeout: Annotated[float, Field(gt=0, le=3600)]
     answer_tokens: Count
     max_calls: Count | None
-    max_tokens: Count | None
     val: Annotated[float, Field(gt=0, lt=1)]
     test: Annotated[float, Field(ge=0, lt=1)]
     licence: str

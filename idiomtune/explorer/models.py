@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,11 @@ from idiomtune.explorer.search import (
 )
 from idiomtune.glossaries.build import build_encoder
 from idiomtune.glossaries.encoder import GlossaryEncoder
-from idiomtune.glossaries.records import describe_glossary, glossary_files, learned_from
+from idiomtune.glossaries.records import describe_glossary, glossary_files
 from idiomtune.glossaries.tables import glossary_path
 from idiomtune.hub.model_card import base_model
 from idiomtune.io.files import is_file, is_folder, user_path
-from idiomtune.io.records import LEARNED, check_recorded_files, refuse_recorded_code
+from idiomtune.io.records import check_recorded_files, refuse_recorded_code
 from idiomtune.io.run_files import read_config, run_and_model
 from idiomtune.io.tables import shown_path
 from idiomtune.plugins.models import model_settings_of
@@ -95,33 +94,18 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[ShownMode
             raise UserError(
                 f"{run}: the run has no {saved.name}/ yet; name one of its checkpoints, {run}/step_<n>"
             )
-        config = read_config(run)["model"]
-        _refuse_code(config, run / "config.yaml", trust_remote_code)
-        base = _recorded_settings(str(config["path"]), config | code)
+        config, option = read_config(run)["model"], "trust_remote_code=true"
+        refuse_recorded_code(config, run / "config.yaml", repeats=trust_remote_code, option=option)
+        recorded = _settings(str(config["path"])).model_dump() | config | code  # a record may lack options
+        base = check(ModelSettings, recorded, section="model")
         check_recorded_files(glossary_files(base), run)
-        after = ShownModel(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
-    elif records := learned_from(path):
-        record, *_ = records
-        _refuse_code(record["options"], path / LEARNED, trust_remote_code)
-        options = {key: value for key, value in record["options"].items() if not key.startswith("glossary")}
-        base = _recorded_settings(record["model"], options | code)
-        after = ShownModel(f"learned: {path.name}", str(path), _settings(str(path), **code))
-        if len(earlier := find_models(record["model"], **code)) > 1:  # it was trained itself
-            return [replace(earlier[-1], settings=base, saved=None), after]
-    else:
-        settings = _settings(str(path) if is_folder(path) else name, **code)
-        return [ShownModel(name, settings.path, settings)]
-    before = base_model({"model": base.model_dump()}).name
-    return [ShownModel(f"untrained: {before.rpartition('/')[2]}", before, base), after]
-
-
-def _refuse_code(model: Mapping[str, Any], file: Path, trust_remote_code: bool) -> None:
-    refuse_recorded_code(model, file, repeats=trust_remote_code, option="trust_remote_code=true")
-
-
-def _recorded_settings(path: str, options: Mapping[str, Any]) -> ModelSettings:
-    """The settings of a model in a record, which may lack options."""
-    return check(ModelSettings, _settings(path).model_dump() | {**options}, section="model")
+        before = base_model({"model": base.model_dump()}).name
+        return [
+            ShownModel(f"untrained: {before.rpartition('/')[2]}", before, base),
+            ShownModel(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved),
+        ]
+    settings = _settings(str(path) if is_folder(path) else name, **code)
+    return [ShownModel(name, settings.path, settings)]
 
 
 def _settings(name: str, **options: Any) -> ModelSettings:
@@ -162,7 +146,7 @@ def find_corpus(options: ExploreSettings) -> Corpus:
         if is_folder(path) and available_splits(path):
             return _idiolink(path, options.split, "IdioLink")
         return user_corpus(path)
-    runs = map(_run_of, options.models)
+    runs = (run_and_model(user_path(name, "model")) for name in options.models)
     trained = next((located for located in runs if located is not None), (Path(), Path()))
     config = read_config(trained[0]) if trained[0] != Path() else {}
     data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
@@ -180,13 +164,6 @@ def find_corpus(options: ExploreSettings) -> Corpus:
     (scored, *_) = as_list(benchmark.get("split") or "val")
     split = options.split or ("val" if scored == CV_SPLIT else scored)
     return _idiolink(root, split, "the sample" if sample else "IdioLink")
-
-
-def _run_of(name: str) -> tuple[Path, Path] | None:
-    """The run of a model, or of the model that `idiomtune learn` began with."""
-    path = user_path(name, "model")
-    records = learned_from(path)
-    return run_and_model(user_path(records[-1]["model"], "model") if records else path)
 
 
 def _idiolink(root: Path, split: str | None, name: str) -> Corpus:

@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const last = data.models.length - 1;
 // Two models of which one became the other.
-const step = last !== 1 ? "" : data.models[1].name.startsWith("learned: ") ? "learning" : data.models[0].name.startsWith("untrained: ") ? "training" : "";
+const step = last !== 1 ? "" : data.models[0].name.startsWith("untrained: ") ? "training" : "";
 const by = (m) => (step ? `${["before", "after"][m]} ${step}` : `by ${data.models[m].name}`);
 const MODE_NAMES = { sentence: "the whole sentence", span: "the marked words" };
 let mode = "sentence";
@@ -366,9 +366,9 @@ for (const [name] of orders()) byId("order").append(element("option", "", name))
 byId("order-label").hidden = !data.scores;
 byId("filter").addEventListener("input", listQueries);
 byId("order").addEventListener("change", listQueries);
-byId("ask").hidden = byId("compare").hidden = !data.live;
+byId("ask").hidden = !data.live;
 byId("offline").hidden = data.live;
-byId("offline").textContent = `This file holds the answers to ${data.queries.length} queries of the corpus. Sentences of your own, and how similar two are: idiomtune explore <run>.`;
+byId("offline").textContent = `This file holds the answers to ${data.queries.length} queries of the corpus. Sentences of your own: idiomtune explore <run>.`;
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = byId("text").value;
@@ -386,16 +386,6 @@ byId("mark").addEventListener("click", () => {
   const { value, selectionStart, selectionEnd } = byId("text");
   byId("words").value = value.slice(selectionStart, selectionEnd);
   marked = { words: byId("words").value, start: Array.from(value.slice(0, selectionStart)).length };
-});
-byId("pair").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const [text, other] = [byId("first").value, byId("second").value];
-  try {
-    const { similarities } = await post("compare", { text, other });
-    byId("similarity").replaceChildren(...similarities.map((value, m) => element("div", "", element("b", "", value.toFixed(3)), ` ${data.models[m].name}`)), element("div", "small", "Of the two whole sentences, by the cosine unless a model names another measure. 1 is the same."));
-  } catch (error) {
-    byId("similarity").replaceChildren(element("p", "error", error.message));
-  }
 });
 byId("skip").addEventListener("click", () => byId("main").focus());
 byId("queries").addEventListener("keydown", (event) => {

@@ -63,7 +63,7 @@ def page_of(text: Passage) -> dict[str, Any]:
 
 _HOST = "127.0.0.1"
 _MAX_CHARACTERS = 20_000
-_MAX_BYTES = 100_000  # of a query, which is two texts at most
+_MAX_BYTES = 100_000  # of a query
 
 
 class Question(BaseModel):
@@ -73,7 +73,6 @@ class Question(BaseModel):
         words: what is marked; `start` is where they begin, if they occur several times.
         query: the number of the corpus' query that it is.
         model, document: whose words are looked at.
-        other: a text to compare it with.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -85,7 +84,6 @@ class Question(BaseModel):
     query: Annotated[int, Field(ge=0)] | None = None
     model: Annotated[int, Field(ge=0)] = 0
     document: Annotated[int, Field(ge=0)] = 0
-    other: Annotated[str, Field(pattern=r"\S", max_length=_MAX_CHARACTERS)] = ""
 
     def text_with_span(self) -> Passage:
         """Raises UserError if the marked words are not in the text, or needed and not there."""
@@ -139,7 +137,7 @@ def serve(explorer: Explorer, page: str, listening: socket.socket) -> None:
 
 
 def application(explorer: Explorer, page: str) -> Starlette:
-    """The page at `/`, the answers to its questions at `/search`, `/why` and `/compare`."""
+    """The page at `/`, the answers to its questions at `/search` and `/why`."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
@@ -172,7 +170,6 @@ def application(explorer: Explorer, page: str) -> Starlette:
             Route("/", lambda _: HTMLResponse(page)),
             Route("/search", question(_search), methods=["POST"]),
             Route("/why", question(_explain), methods=["POST"]),
-            Route("/compare", question(_compare), methods=["POST"]),
         ],
         # Otherwise a page elsewhere could reach this server under another name.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
@@ -208,13 +205,6 @@ def _explain(explorer: Explorer, question: Question) -> dict[str, Any]:
         raise UserError(f"no model {question.model} or no document {question.document}")
     query, _ = _query(explorer, question)
     return explorer.explain(query, question.mode, question.model, question.document)
-
-
-def _compare(explorer: Explorer, question: Question) -> dict[str, Any]:
-    encoders = (model.encoder for model in explorer.models)
-    return {
-        "similarities": [encoder.similarity(question.text, question.other).item() for encoder in encoders]
-    }
 
 
 def _query(explorer: Explorer, question: Question) -> tuple[Passage, int | None]:

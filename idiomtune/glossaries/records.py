@@ -9,10 +9,9 @@ from typing import Any
 
 from idiomtune.config import ModelSettings
 from idiomtune.encoder.loading import resolve_model_path
-from idiomtune.errors import UserError
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.glossaries.tables import named_glossary
-from idiomtune.io.files import is_file, list_names, user_path
+from idiomtune.io.files import is_file, list_names
 from idiomtune.io.records import LEARNED, read_record
 
 log = logging.getLogger(__name__)
@@ -60,25 +59,6 @@ def read_learned(folder: Path) -> dict[str, Any] | None:
     """
     path = folder / LEARNED
     return dict(read_record(path)) if is_file(path) else None
-
-
-def learned_from(folder: Path) -> list[dict[str, Any]]:
-    """The records of `idiomtune learn` for a model, for the model it began with, and so on.
-
-    Raises:
-        UserError: if one is damaged, or they lead back to a folder before.
-    """
-    records: list[dict[str, Any]] = []
-    folders: list[Path] = []
-    while (record := read_learned(folder)) is not None:
-        if folder.resolve() in folders:
-            raise UserError(
-                "names a model that itself began with this one", file=folder / LEARNED, field="model"
-            )
-        folders.append(folder.resolve())
-        records.append(record)
-        folder = user_path(record["model"], "model")
-    return records
 
 
 def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ from idiomtune.expressions import (
     FUNCTION_WORDS,
     ExpressionIndex,
     expression_words,
-    find_nested,
     plain_expression,
 )
 from idiomtune.glossaries.meanings import GlossaryReader
@@ -36,7 +35,6 @@ _PLAIN = re.compile(
 )
 _OWNER = re.compile(r"\b(some)?one's\b")  # without its apostrophe, plain
 _SHOWN = 60  # characters of a meaning in a note
-_LONG = 50  # words of a meaning; WordNet's have 33 at most
 _NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
 _FACTS = ("source", "licence")
 
@@ -189,11 +187,10 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     entries: dict[tuple[str, str], Entry] = {}
     spellings: dict[str, str] = {}
     senses: dict[str, list[str]] = {}
-    origins: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
+    origins: dict[str, str] = {}  # of each expression as it is spelt
     notes: list[str] = []
     left_out: list[str] = []
     later_meanings: dict[str, str] = {}
-    from_user = set[str]()  # expressions in files that do not come with the project
     read_as: dict[str, Printed] = {}
     shortened: list[str] = []
     for path in paths:
@@ -205,26 +202,17 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
             key = plain_expression(entry.expression), entry.meaning.casefold()
             origin = f"{file}, row {number}"
             if key in entries:
-                if (
-                    not is_shipped and table.form not in PUBLISHED_GLOSSARIES
-                ):  # PIE has a row for each sentence
-                    same = f"{entry.expression!r} has this meaning already ({origins[key]})"
-                    notes.append(f"{origin}: {same}: left out")
                 continue
             name = spellings.setdefault(key[0], entry.expression)
-            entries[key], origins[key] = entry._replace(expression=name), origin
+            entries[key] = entry._replace(expression=name)
             meanings = senses.setdefault(name, [])
             meanings += filter(None, [entry.meaning])
             origins.setdefault(name, origin)
             if is_shipped:
                 continue
-            from_user.add(name)
             if len(meanings) > 1:
                 first = f"{name!r} is {meanings[0][:_SHOWN]!r} ({origins[name]})"
                 later_meanings.setdefault(name, f"{first}, not {entry.meaning[:_SHOWN]!r} ({origin})")
-            if (num_words := len(entry.meaning.split())) > _LONG:
-                note = f"{origin}: the meaning of {entry.expression!r} has {num_words} words"
-                notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
         table.log_unread()
     if empty := [repr(name) for name, printed in read_as.items() if not printed.forms]:
         problem = f"no word that an expression could be known by: {list_names(empty, 5)}"
@@ -247,14 +235,6 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     if later_meanings:
         first_wins = list_names([*later_meanings.values()], 5)
         left_out.append(f"of several meanings the first is read: {first_wins}")
-    nested = [
-        f"{name!r} ({origins[name]}) hides {inner!r} ({origins[inner]})"
-        for name, others in find_nested(senses).items()
-        for inner in others
-        if len(inner) < len(name) and from_user & {inner, name}
-    ]
-    if nested:
-        notes.append(f"where the longer of two occurs, it counts: {list_names(nested, 5)}")
     return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes), tuple(left_out))
 
 

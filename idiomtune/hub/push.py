@@ -24,8 +24,6 @@ from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.model_card import (
     ask_for_licence,
     common_licence,
-    describe_scores,
-    eval_result_files,
     model_card,
     shortened_paths,
     sources_of,
@@ -53,6 +51,7 @@ _PICKLE = re.compile(r".+\.(bin|pt|pth|pkl|pickle|ckpt)")
 _MODEL_FILE = re.compile(
     r".+\.(safetensors|json|txt|model|spm|vocab|bpe|tiktoken|jinja|py|onnx|onnx_data)|LICEN[CS]E|NOTICE"
 )
+_DATA_FILES = "README.md", WRITTEN, "texts.jsonl", "prompts/*.txt", "[tv]*/indexes.json", "[tv]*/queries.json"
 # Seconds without an answer: the client itself has no limit.
 _QUESTION_TIMEOUT = 15.0
 _UPLOAD_TIMEOUT = 120.0
@@ -104,7 +103,7 @@ def collect_model(settings: PushSettings) -> Upload:
     """
     run, folder, record, saved = _check_finished(settings.checkpoint)
     scores = _scores(run, folder)
-    models, left_out = _model_files(run, folder, saved)
+    models, left_out = _model_files(folder, saved)
     config = read_config(run)
     sources = sources_of(config, record.get("glossary"))
     licence = settings.license or common_licence(sources)
@@ -115,8 +114,11 @@ def collect_model(settings: PushSettings) -> Upload:
         revision=settings.revision,
         licence=licence,
         idiom_tokens=(folder / "idiom_tokens.json").is_file(),
-        examples=settings.examples or (),
     )
+    problems = [] if licence else [ask_for_licence(sources, "license")]
+    if config["data"].get("sample") and not settings.allow_sample:
+        reason = "it was trained on the project's small sample data: do not rely on it"
+        problems.append(f"{reason}. To publish it anyway, add allow_sample=true; its card says so")
     public = yaml.safe_dump(shortened_paths(config), sort_keys=False, allow_unicode=True)
     return Upload(
         folder=folder,
@@ -125,10 +127,9 @@ def collect_model(settings: PushSettings) -> Upload:
             "README.md": card.encode(),
             "scores.json": _json(shortened_paths(scores)),
             "config.yaml": public.encode(),
-            **({} if config["data"].get("sample") else eval_result_files(describe_scores(scores))),
         },
         licence=licence,
-        problems=_problems(config, settings, "" if licence else ask_for_licence(sources, "license")),
+        problems=problems,
         message=f"{folder.name} of {record['experiment']}, seed {record['seed']}",
         left_out=left_out,
     )
@@ -144,20 +145,12 @@ def collect_data(settings: PushSettings) -> Upload:
     record = read_json(folder / WRITTEN)
     if not isinstance(record, dict) or "licence" not in record:
         raise UserError("is not the record of a data set", file=folder / WRITTEN)
-    if links := find_links(folder):
-        raise UserError(f"{links[0]} is a link: put a copy there", option="checkpoint", file=folder)
+    _refuse_links(folder)
     licence = settings.license or record["licence"]
-    patterns = (
-        "README.md",
-        WRITTEN,
-        "texts.jsonl",
-        "prompts/*.txt",
-        "[tv]*/indexes.json",
-        "[tv]*/queries.json",
-    )
-    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    paths = [path for pattern in _DATA_FILES for path in sorted(folder.glob(pattern))]
     files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths}
     card = re.sub(r"(?m)\Alicense: .*", f'license: "{licence}"', read_text(folder / "README.md")[4:])
+    named = {name.split("/")[0] for name in files}
     return Upload(
         kind="dataset",
         folder=folder,
@@ -165,21 +158,8 @@ def collect_data(settings: PushSettings) -> Upload:
         licence=licence,
         problems=[] if licence else ["license=<id>, such as cc-by-4.0: the licence of the texts"],
         message=f"{folder.name}: written by {record.get('model')}",
-        left_out=sorted(
-            {path.name for path in folder.glob("[!.]*")} - {name.split("/")[0] for name in files}
-        ),
+        left_out=sorted({path.name for path in folder.glob("[!.]*")} - named),
     )
-
-
-def _problems(config: Mapping[str, Any], settings: PushSettings, licence: str) -> list[str]:
-    """Problems of a push: an unclear licence, or a run on the sample."""
-    problems = [licence] if licence else []
-    if config["data"].get("sample") and not settings.allow_sample:
-        problems.append(
-            "it was trained on the project's small sample data, to see that everything works: do not rely "
-            "on it. To publish it anyway, add allow_sample=true; its card says so"
-        )
-    return problems
 
 
 def _json(content: Any) -> bytes:
@@ -196,23 +176,16 @@ def _check_finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collec
     path = user_path(checkpoint, "checkpoint").resolve()
     run, folder = run_and_model(path) or (path, path)
     if run == folder or not folder.is_dir():
-        raise UserError(
-            f"checkpoint={checkpoint}: there is no run in that folder; give a run folder (with run.json, "
-            "which a model's card is written from), its best/ or one of its step_<n>/"
-        )
+        hint = "there is no run in that folder; give a run folder, its best/ or one of its step_<n>/"
+        raise UserError(f"checkpoint={checkpoint}: {hint}")
     record = read_run_json(run)
     if folder.name == "best" and record.get("status") != "finished":
-        raise UserError(
-            f"the run in {run} has not ended ({record.get('status')}), so its best model is not chosen "
-            f"and scored: continue it with {resume_command(run)}, or push one of its checkpoints, "
-            f"checkpoint={run}/step_<n>"
-        )
+        hint = f"continue it with {resume_command(run)}, or push a checkpoint, checkpoint={run}/step_<n>"
+        raise UserError(f"the run in {run} has not ended ({record.get('status')}): {hint}")
     saved_as = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
     if (saved_as / CHECKSUMS).is_file() and (problem := verify(saved_as, model_in=folder)):
-        raise UserError(
-            f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
-            f"{resume_command(run)} makes best/ again"
-        )
+        hint = f"if a checkpoint is undamaged, {resume_command(run)} makes best/ again"
+        raise UserError(f"{folder} is not as it was saved: {problem}; {hint}")
     return run, folder, record, readable_record(saved_as / CHECKSUMS)
 
 
@@ -222,34 +195,35 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
     content = readable_record(path)
     if not {"scores", "baseline", "meta"} <= content.keys():
         state = "damaged" if path.exists() else "no file"
-        raise UserError(
-            f"{path}: {state}, and a model is published with its scores: score it again with "
-            f"{resume_command(run)}, or push another checkpoint"
-        )
+        hint = f"score it again with {resume_command(run)}, or push another checkpoint"
+        raise UserError(f"{path}: {state}, and a model is published with its scores: {hint}")
     if folder.name != "best":
         content["baseline"] = readable_record(run / "baseline.json")
         content["meta"] = {**content["meta"], "checkpoint": folder.name}
     return {**content, "baseline": content["baseline"] or {}}
 
 
-def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[str, Path], list[str]]:
+def _refuse_links(folder: Path) -> None:
+    """Raises UserError for a link: tools follow links differently, and one may lead to anything."""
+    if links := find_links(folder):
+        problem = f"{links[0]} is a link to {links[0].resolve()}: put a copy there"
+        raise UserError(problem, option="checkpoint", file=folder)
+
+
+def _model_files(folder: Path, saved: Collection[str]) -> tuple[dict[str, Path], list[str]]:
     """The files of the plain sentence-transformers folder, by their path in it, and what is left out.
 
     Raises:
         UserError: if one must not be published, or the model is incomplete.
     """
+    _refuse_links(folder)
     files: dict[str, Path] = {}
     left_out: list[str] = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        # A link to a folder is not followed by every tool, and one out of the run may show anything.
-        if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(run.resolve())):
-            raise UserError(f"{path} is a link to {path.resolve()}: put a copy in its place, or remove it")
         if _PICKLE.fullmatch(path.name):
-            raise UserError(
-                f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
-                "safetensors are pushed. Remove it if it does not belong to the model"
-            )
+            reason = "may hold a pickle, which can run anything on the machine that loads it"
+            raise UserError(f"{path} {reason}: only safetensors are pushed")
         is_hidden = any(part.startswith(".") for part in name.split("/"))
         if is_hidden or name in (*NOT_OF_THE_MODEL, "README.md") or not path.is_file():
             continue
@@ -303,10 +277,9 @@ def _check_token(action: str, *, may_be_silent: bool = False) -> None:
         if may_be_silent and is_silent and not isinstance(error, OfflineModeIsEnabled):
             log.warning("the Hub does not answer (%s): it is asked again for the push", reason_for(error))
             return
-        raise UserError(
-            f"{action} needs the Hub, and a token with write access: put it into the environment variable "
-            f"HF_TOKEN, or log in once with `hf auth login`. {reason_for(error)}"
-        ) from error
+        hint = "put it into the environment variable HF_TOKEN, or log in once with `hf auth login`"
+        message = f"{action} needs the Hub, and a token with write access: {hint}. {reason_for(error)}"
+        raise UserError(message) from error
 
 
 def send(upload: Upload, settings: PushSettings) -> str | None:
@@ -331,7 +304,7 @@ def send(upload: Upload, settings: PushSettings) -> str | None:
 def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None) -> None:
     """Push from a training run. A failure is logged with instructions; the run continues."""
     options = hub.model_dump(exclude={"push"}) | {"checkpoint": str(checkpoint), "revision": revision}
-    settings: PushSettings = check(PushSettings, {**options, "examples": None, "dry_run": False})
+    settings: PushSettings = check(PushSettings, {**options, "dry_run": False})
     try:
         url = send(collect_model(settings), settings)
     except UserError as error:
@@ -343,14 +316,8 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
         return
     options = settings.model_dump(exclude_none=True, exclude={"dry_run"})
     overrides = [shlex.quote(f"{name}={value}") for name, value in options.items()]
-    log.warning(
-        "%s was NOT pushed to %s: %s\nThe run continues. To push it: idiomtune push %s",
-        *(checkpoint, hub.repo_id, reason, " ".join(overrides)),
-    )
-
-
-def _branch(settings: PushSettings) -> str:
-    return settings.revision or "main"
+    message = "%s was NOT pushed to %s: %s\nThe run continues. To push it: idiomtune push %s"
+    log.warning(message, checkpoint, hub.repo_id, reason, " ".join(overrides))
 
 
 def _show(upload: Upload, settings: PushSettings) -> None:
@@ -359,7 +326,8 @@ def _show(upload: Upload, settings: PushSettings) -> None:
         print(f"Before this can be pushed: {problem}\n")
     sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in upload.contents().items()}
     visibility = "private" if settings.private else "public"
-    print(printable(f"{upload.folder} would be pushed to {settings.repo_id}, {_branch(settings)}"))
+    branch = settings.revision or "main"
+    print(printable(f"{upload.folder} would be pushed to {settings.repo_id}, {branch}"))
     print(f"(dry run: the Hub was not contacted; a new repository would be {visibility})\n")
     lines = [(f"{size:,}", name) for name, size in sizes.items()]
     for size, name in [*lines, *(("left out", name) for name in upload.left_out)]:
@@ -377,14 +345,12 @@ def _push(upload: Upload, settings: PushSettings) -> str:
     """
     contents = upload.contents()
     if upload.left_out:
-        log.warning(
-            f"left out, because they do not belong to a {upload.kind}: %s", ", ".join(upload.left_out)
-        )
+        log.warning("left out, being no files of a %s: %s", upload.kind, ", ".join(upload.left_out))
     api = HfApi()
     try:
         with _time_limit(_UPLOAD_TIMEOUT):
             stale = _pushed_before(api, upload, settings) - contents.keys()
-            branch = _branch(settings)
+            branch = settings.revision or "main"
             log.info("uploading %d files to %s, %s", len(contents), settings.repo_id, branch)
             added = [CommitOperationAdd(name, content) for name, content in contents.items()]
             deleted = [CommitOperationDelete(name) for name in sorted(stale)]
@@ -397,10 +363,9 @@ def _push(upload: Upload, settings: PushSettings) -> str:
                 repo_type=upload.kind,
             )
     except _PUSH_ERRORS as error:
-        raise UserError(
-            f"{settings.repo_id}: the push failed: {reason_for(error)}\n  Nobody sees a push until it "
-            "is complete, and files that were uploaded completely are not sent again: run the command again"
-        ) from error
+        hint = "Nobody sees a push until it is complete, and large files are not sent again: run it again"
+        message = f"{settings.repo_id}: the push failed: {reason_for(error)}\n  {hint}"
+        raise UserError(message) from error
     return without_secrets(str(done.commit_url))
 
 
@@ -412,7 +377,7 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
     Raises:
         UserError: if the repository has something else, or is public although it should be private.
     """
-    repo, branch = settings.repo_id, _branch(settings)
+    repo, branch = settings.repo_id, settings.revision or "main"
     target: dict[str, Any] = {"repo_id": repo, "repo_type": upload.kind}
 
     def names(info: Any) -> set[str]:
@@ -424,17 +389,17 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
         api.create_repo(**target, private=settings.private)
     else:
         if settings.private and info.private is False:
-            raise UserError(
-                f"the repository {repo} is public, and a push is private by default: add "
-                f"private=false if everybody may see this {upload.kind}, or make the repository private"
+            hint = (
+                f"add private=false if everybody may see this {upload.kind}, or make the repository private"
             )
+            raise UserError(f"the repository {repo} is public, and a push is private by default: {hint}")
         if info.private and not settings.private:
             log.warning("the repository %s is private and stays so: its page can change that", repo)
         if (present := names(info)) and MANIFEST not in present and not settings.overwrite:
+            files = list_names(sorted(present), 5)
+            hint = "choose another name, or add overwrite=true (files of the same name are replaced)"
             raise UserError(
-                f"the repository {repo} has something that was not pushed from here "
-                f"({list_names(sorted(present), 5)}): choose another name, or add overwrite=true to put this "
-                f"{upload.kind} among it (files of the same name are replaced)"
+                f"the repository {repo} has files that were not pushed from here ({files}): {hint}"
             )
     if branch != "main":
         api.create_branch(**target, branch=branch, exist_ok=True)

@@ -40,13 +40,12 @@ def report(settings: ReportSettings) -> tuple[Path, Outcome | None]:
     load_extensions(settings.extensions)
     is_baseline = settings.against == _BASELINE
     against = None if is_baseline or not settings.against else user_path(settings.against, "against")
-    paths, read_notes = runs.find_runs(folders)
-    others, more_notes = runs.find_runs([against] if against else [])
+    paths, others = runs.find_runs(folders), runs.find_runs([against] if against else [])
     together = list(dict.fromkeys([*paths, *others]))
     read = runs.read_runs(together)
     separate = set(others).difference(paths)
-    groups = frames.group_runs(read, by_seed=settings.group == "seeds", separate=separate)
-    notes = frames.notes_of(groups, read, [*read_notes, *more_notes])
+    groups = frames.group_runs(read, separate=separate)
+    notes = frames.notes_of(groups, read)
     if not groups:
         raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
     chosen = others or paths

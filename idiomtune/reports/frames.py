@@ -197,14 +197,11 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
     return items.drop_duplicates(["key", "query"], keep="last"), damaged
 
 
-def group_runs(
-    runs: Sequence[RunResults], *, by_seed: bool = True, separate: Collection[Path] = ()
-) -> list[Group]:
+def group_runs(runs: Sequence[RunResults], *, separate: Collection[Path] = ()) -> list[Group]:
     """Groups in the order of their first runs.
 
     Args:
         runs: those without scores are left out.
-        by_seed: False makes every run a group of its own.
         separate: runs that are in no group with the others, even if they differ only in the seed.
     """
     read_items.cache_clear()  # a run may have been resumed since, in the same notebook
@@ -212,10 +209,10 @@ def group_runs(
     for number, run in enumerate(run for run in runs if run.is_scored):
         config = {key: v for key, v in run.config.items() if v is not None and _is_other_recipe(key)}
         # What a run without a configuration is equal to is unknown.
-        is_single = not by_seed or not run.config or run.status == "scored"
+        is_single = not run.config or run.status == "scored"
         identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
         members[identity, number if is_single else None, run.path in separate].append(run)
-    options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
+    options, names = options_of([group[0] for group in members.values()], repetitions=False)
     rows = options.to_dict("records") or [{}] * len(names)  # pandas 2 has no rows where there are no columns
     return [
         Group(name if names.count(name) == 1 else f"{name} [{group[0].name}]", group, row)
@@ -336,12 +333,11 @@ def uncounted_runs(runs: Sequence[RunResults]) -> list[str]:
     return [f"{list_names(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
 
 
-def notes_of(groups: Sequence[Group], runs: Sequence[RunResults], extra: Sequence[str] = ()) -> list[str]:
+def notes_of(groups: Sequence[Group], runs: Sequence[RunResults]) -> list[str]:
     """Notes on groups for their readers: data, oddities, uncounted runs.
 
     Args:
         runs: all, also those without scores.
-        read_notes: notes from reading the runs.
     """
     scored = [run for group in groups for run in group.runs]
     sums: dict[str, set[str]] = defaultdict(set)
@@ -354,5 +350,5 @@ def notes_of(groups: Sequence[Group], runs: Sequence[RunResults], extra: Sequenc
     notes += [f"not all runs had the same data: {list_names(changed, 5)} differ"] if changed else []
     if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
-    notes += [*extra, *(note for group in groups for note in group.notes()), *uncounted_runs(runs)]
+    notes += [*(note for group in groups for note in group.notes()), *uncounted_runs(runs)]
     return list(dict.fromkeys(notes))

@@ -103,20 +103,18 @@ class RunResults:
     def per_query_file(self, benchmark: str, *, untrained: bool = False) -> Path:
         """Where the results of each query are, if they were written.
 
-        Those of a scorecard are beside it, or where its `per_query=` pointed in its folder: whoever made it
-        may have named any other file.
+        Those of a scorecard are beside it, by the name that `per_query=` had: whoever made it may have named
+        any other file.
         """
         written = self.config.get("per_query")
         if self.status == "scored" and isinstance(written, str) and not untrained:
-            beside, original = self.path.parent / Path(written).name, Path(written).absolute()
-            is_within = original.resolve().is_relative_to(self.path.parent.resolve())
-            return original if is_within and original.is_file() and not beside.is_file() else beside
+            return self.path.parent / Path(written).name
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / f"{benchmark}.jsonl"
 
 
-def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The runs in these folders, and notes on jobs of sweeps that left none.
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """The runs in these folders.
 
     Args:
         folders: runs, sweeps or any folders of them, or scorecards (JSON files of `idiomtune evaluate`).
@@ -125,7 +123,6 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
         UserError: if one does not exist, or contains no run.
     """
     paths: list[Path] = []
-    notes: list[str] = []
     for folder in folders:
         runs = [folder] if folder.is_file() else list(_walk(folder, _DEPTH))
         if not runs:
@@ -135,9 +132,7 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
             hint = f"; the run is {above}" if _is_run(above) else ""
             raise UserError(f"{folder}: no run in it (a run has config.yaml and run.json){hint}")
         paths += runs
-        for sweep in {path.parent for path in runs} | {folder}:
-            notes += _missing_jobs(sweep)
-    return list(dict.fromkeys(path.resolve() for path in paths)), list(dict.fromkeys(notes))
+    return list(dict.fromkeys(path.resolve() for path in paths))
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
@@ -152,24 +147,6 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
 
 def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("run.json", "config.yaml", "train.log"))
-
-
-def _missing_jobs(sweep: Path) -> list[str]:
-    """Jobs of a sweep without a folder, by the gaps in its numbers and by its overrides."""
-    if not (sweep / "multirun.yaml").is_file():
-        return []
-    hydra = _dict(_mapping(sweep / "multirun.yaml", []).get("hydra"))
-    number = 1
-    if "BasicSweeper" in str(_dict(hydra.get("sweeper")).get("_target_")):  # which tries every combination
-        for override in _dict(hydra.get("overrides")).get("task") or []:
-            bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", str(override))
-            while bare != (bare := re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)", "", bare)):
-                pass
-            number *= bare.count(",") + 1
-    present = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
-    number = max([number, *(job + 1 for job in present)])
-    reason = "left no folder: it failed before it started, or was not reached"
-    return [f"{sweep.name}: job {job} of {number} {reason}" for job in range(number) if job not in present]
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunResults]:

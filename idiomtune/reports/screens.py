@@ -141,7 +141,7 @@ def show_scores(scores: ScoreTable, model: str, notes: Sequence[str], *, all_sco
 def show_finished_sweep(folder: Path) -> None:
     """The jobs of a sweep, the best monitored score first; nothing if fewer than two left a run."""
     try:
-        runs = read_runs(find_runs([folder])[0])
+        runs = read_runs(find_runs([folder]))
     except UserError:  # no job was scored
         return
     if len(runs) < 2:

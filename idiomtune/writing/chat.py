@@ -31,9 +31,6 @@ from idiomtune.writing.endpoint import BusyError, Endpoint
 log = logging.getLogger(__name__)
 
 ANSWERS = "answers.jsonl"
-_BYTES_PER_TOKEN = 2  # at least, of a prompt: for a budget that is never passed
-_USUAL_BYTES = 4  # per token: of a usage that the server does not report
-_MOST_BYTES = 16  # per token: a usage that is smaller is none
 _MAX_CHARACTERS = 20  # for each token that an answer can have
 _NUM_FIRST = 3  # answers of a model, of which one must not be empty
 MORE_TOKENS = 4  # times as many, which is the advice after answers that were cut off
@@ -69,18 +66,13 @@ class Prompt(NamedTuple):
         """The digest of all that decides the answer."""
         return hashlib.sha256(json.dumps(self[:-1]).encode()).hexdigest()
 
-    @property
-    def max_tokens(self) -> int:
-        """The most that question and answer can have."""
-        return len(self.text.encode()) // _BYTES_PER_TOKEN + self.max_answer
-
 
 class StoredAnswer(BaseModel):
     """A line of `answers.jsonl`.
 
     Attributes:
         key: of its question.
-        prompt_tokens, answer_tokens: that it is counted for.
+        prompt_tokens, answer_tokens: that the server counts; 0 if it does not.
         truncated_at: the limit, in tokens, where it was cut off; None: it is complete.
     """
 
@@ -93,11 +85,6 @@ class StoredAnswer(BaseModel):
     answer_tokens: Count = 0
     date: str = Field(default_factory=partial(time.strftime, "%Y-%m-%d"), pattern=r"^\d{4}-\d\d-\d\d$")
     truncated_at: Count | None = Field(default=None, alias="cut_off_at")
-
-    @property
-    def tokens(self) -> int:
-        """Of question and answer."""
-        return self.prompt_tokens + self.answer_tokens
 
 
 class Chat:
@@ -114,9 +101,7 @@ class Chat:
     def __init__(self, settings: WriteSettings, endpoint: Endpoint, folder: Path) -> None:
         self._settings, self._endpoint, self._path = settings, endpoint, folder / ANSWERS
         self.answers = _read_answers(self._path)
-        self._tokens = sum(answer.tokens for answer in self.answers.values())
-        self._running: list[Prompt] = []
-        self._num_lost = 0  # questions that were sent, and got no answer: a vendor may count them
+        self._num_calls = len(self.answers)  # and questions that got no answer: a vendor may count them
         self._left_out: dict[str, frozenset[str]] = {}  # model → options that its server does not take
         self._texts_of: dict[str, list[str]] = defaultdict(list)  # model → its first answers
         self._warnings: set[str] = set()  # each is told once
@@ -164,7 +149,7 @@ class Chat:
 
     async def _ask_all(self, prompts: list[Prompt], advance: Callable[[int], None]) -> None:
         self._loop, slots = asyncio.get_running_loop(), asyncio.Semaphore(self._settings.concurrency)
-        self._stop, self._change = asyncio.Event(), asyncio.Condition()
+        self._stop = asyncio.Event()
         async with self._endpoint.client() as client:
 
             async def answer(prompt: Prompt, pauses: Sequence[float]) -> None:
@@ -189,13 +174,13 @@ class Chat:
 
     async def _answer(self, client: httpx2.AsyncClient, prompt: Prompt, pauses: Sequence[float]) -> None:
         for attempt, pause in enumerate((*pauses, None)):
-            if not await self._begin(prompt):
+            if self._stop.is_set():
                 return
+            self._count_call()
             try:
                 self._store(await self._complete(client, prompt, is_repeated=attempt > 0))
                 return
             except BusyError as error:
-                self._num_lost += 1
                 if pause is None:
                     hint = "the answers so far are stored, and the same command goes on"
                     raise self._error(f"gives no answer: {error}; {hint}") from None
@@ -203,34 +188,18 @@ class Chat:
                     await asyncio.wait_for(self._stop.wait(), max(pause, error.pause))
             except OSError as error:
                 raise UserError(f"cannot be written: {error.strerror}", file=self._path) from None
-            finally:
-                self._running.remove(prompt)
-                async with self._change:
-                    self._change.notify_all()
 
-    async def _begin(self, prompt: Prompt) -> bool:
-        """Count a question that will be sent, once the budget allows it; False if nothing more is sent.
+    def _count_call(self) -> None:
+        """Count a question before it is sent.
 
         Raises:
-            UserError: if the budget might be passed.
+            UserError: if the budget is spent.
         """
-        async with self._change:
-            while not self._stop.is_set():
-                running = [*self._running, prompt]
-                needed = {
-                    "max_calls": len(self.answers) + self._num_lost + len(running),
-                    "max_tokens": self._tokens + sum(question.max_tokens for question in running),
-                }
-                limits = {name: getattr(self._settings, name) for name in needed}
-                passed = [name for name, limit in limits.items() if limit and needed[name] > limit]
-                if not passed:
-                    self._running.append(prompt)
-                    return True
-                if not self._running:
-                    problem = "one more question might pass it; with a higher limit, the same command goes on"
-                    raise UserError(problem, option=f"{passed[0]}={limits[passed[0]]}")
-                await self._change.wait()
-        return False
+        limit = self._settings.max_calls
+        if limit and self._num_calls >= limit:
+            problem = "one more question would pass it; with a higher limit, the same command goes on"
+            raise UserError(problem, option=f"max_calls={limit}")
+        self._num_calls += 1
 
     def _store(self, answer: StoredAnswer) -> None:
         """Append an answer to the file.
@@ -245,7 +214,6 @@ class Chat:
             file.flush()
             os.fsync(file.fileno())
         self.answers[answer.key] = answer
-        self._tokens += answer.tokens
         texts = self._texts_of[answer.model]
         texts += [answer.answer] * (len(texts) < _NUM_FIRST)
         if len(texts) == _NUM_FIRST and not any(texts):
@@ -335,7 +303,6 @@ class Chat:
         except (AttributeError, KeyError, IndexError, TypeError) as error:
             problem = f"not the protocol's JSON ({type(error).__name__}): does the address end in /v1?"
             raise BusyError(problem) from None
-        num_answered = _token_count(counts[1], text + thought, prompt.max_answer if is_truncated else 0)
         if is_truncated and "</think>" not in text and text.startswith("<think>"):
             text = ""
         elif not (text or is_truncated):
@@ -348,8 +315,8 @@ class Chat:
             key=prompt.key,
             model=prompt.model,
             answer=text,
-            prompt_tokens=_token_count(counts[0], prompt.text),
-            answer_tokens=num_answered,
+            prompt_tokens=_token_count(counts[0]),
+            answer_tokens=_token_count(counts[1]),
             cut_off_at=prompt.max_answer if is_truncated else None,
         )
 
@@ -365,12 +332,9 @@ def _names_in(problem: str, sent: Mapping[str, Any]) -> set[str]:
     return {name for name in sent if name in words and not (name in _LIMITS and str(sent[name]) in words)}
 
 
-def _token_count(reported: Any, text: str, otherwise: int = 0) -> int:
-    """The number of tokens that a server reports; if it does not, or too few, an estimate from the text."""
-    size = len(text.encode())
-    if type(reported) is int and reported > size // _MOST_BYTES:
-        return reported
-    return otherwise or -(-size // _USUAL_BYTES)
+def _token_count(reported: Any) -> int:
+    """The number of tokens that a server reports; 0 if it does not."""
+    return reported if isinstance(reported, int) and reported > 0 else 0
 
 
 def _read_answers(path: Path) -> dict[str, StoredAnswer]:

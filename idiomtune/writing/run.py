@@ -19,7 +19,6 @@ from idiomtune.data.idiolink import Document
 from idiomtune.data.names import WRITTEN
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
-from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.glossaries.tables import Glossary
 from idiomtune.io.files import find_links, is_file, jsonl_text, list_names
 from idiomtune.io.outputs import lock
@@ -59,7 +58,6 @@ def write(settings: WriteSettings) -> str:
         return _show_costs(settings, writer, slots)
     if not settings.uses:
         _warn_of_one_model(settings)
-    usages = None if settings.gate is None else GlossaryEncoder(settings.gate, glossary=[]).usage
     endpoint = Endpoint(settings)
     Folder(settings.output, "output")  # another one is refused before a lock is put there
     with _hold(settings.output, "output"):
@@ -84,7 +82,7 @@ def write(settings: WriteSettings) -> str:
             return (
                 f"{file}: {len(texts)} sentences; next idiomtune learn <model> glossary=<file> corpus={file}"
             )
-        num_unread = judge_texts(chat, writer, written, settings.votes, usages)
+        num_unread = judge_texts(chat, writer, written, settings.votes)
         if num_unread:
             log.warning("%d votes could not be read, and count against their texts", num_unread)
         rows = [row for slot, drafts in written.drafts.items() for row in _rows(slot, drafts, meanings)]

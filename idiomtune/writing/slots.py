@@ -21,7 +21,7 @@ class Draft:
     """A text that a model has written.
 
     Attributes:
-        votes: of the judge, and of the usage gate if it judges too: whether the text is as it should be.
+        votes: of the judge: whether the text is as it should be.
     """
 
     text: str

@@ -6,7 +6,7 @@ import json
 import re
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +58,9 @@ class _Texts(_StrictForm):
     texts: list[_AnsweredText]
 
 
+_TEXTS = _Texts.model_json_schema()
+
+
 class _Verdict(_StrictForm):
     number: int
     meaning: bool
@@ -68,6 +71,9 @@ class _Verdict(_StrictForm):
 
 class _Verdicts(_StrictForm):
     verdicts: list[_Verdict]
+
+
+_VERDICTS = _Verdicts.model_json_schema()
 
 
 class Written(NamedTuple):
@@ -130,7 +136,7 @@ class Writer:
         texts = "\n".join(f"{i}. {source.text}" for i, source in enumerate(sources, 1))
         values = {"count": slot.count if count is None else count, "texts": texts, "again": again}
         model = self._settings.writer(is_query=slot.is_query)
-        return self._prompt(slot.usage, slot, model, values, _Texts, number)
+        return self._prompt(slot.usage, slot, model, values, _TEXTS, number)
 
     def verdict_question(self, slot: Slot, drafts: Sequence[Draft], number: int) -> Prompt:
         """The question for one vote on each of a slot's texts."""
@@ -139,10 +145,16 @@ class Writer:
             "texts": "\n".join(f"{i}. {text}" for i, text in enumerate(marked, 1)),
             "usage": _KINDS[slot.usage],
         }
-        return self._prompt("judge", slot, self._settings.judge, values, _Verdicts, number)
+        return self._prompt("judge", slot, self._settings.judge, values, _VERDICTS, number)
 
     def _prompt(
-        self, name: str, slot: Slot, model: str, values: Mapping[str, Any], form: type[BaseModel], number: int
+        self,
+        name: str,
+        slot: Slot,
+        model: str,
+        values: Mapping[str, Any],
+        schema: Mapping[str, Any],
+        number: int,
     ) -> Prompt:
         meaning = self._meanings[slot.expression]
         values = {
@@ -151,7 +163,6 @@ class Writer:
             "domain": slot.domain,
             "language": LANGUAGES.get(self._settings.language, self._settings.language),
         } | dict(values)
-        schema = form.model_json_schema()
         text = Template(self._prompts[name]).substitute(values)
         settings = self._settings
         return Prompt(model, text, schema, number, settings.temperature, settings.answer_tokens)
@@ -221,17 +232,8 @@ def _sources(slot: Slot, drafts: Mapping[Slot, Sequence[Draft]], rules: Rules) -
     return [text for text in idiomatic if not any(rules.source_of(draft, [text]) for draft in drafts[slot])]
 
 
-def judge_texts(
-    chat: Chat,
-    writer: Writer,
-    written: Written,
-    num_votes: int,
-    usages: Callable[[list[str], list[str]], Sequence[float]] | None,
-) -> int:
-    """Add the judge's votes to the texts, and the gate's to those that use the expression itself.
-
-    Args:
-        usages: the gate: texts and their expressions → how idiomatic each use is; None: it does not judge.
+def judge_texts(chat: Chat, writer: Writer, written: Written, num_votes: int) -> int:
+    """Add the judge's votes to the texts.
 
     Returns:
         The number of verdicts that could not be read: such a vote is against the text.
@@ -258,11 +260,6 @@ def judge_texts(
         num_unread += len(filled[slot]) - len(by_number)
         for number, draft in enumerate(filled[slot], 1):
             draft.votes.append(by_number.get(number, False))
-    if usages is not None:
-        uses = [(slot, draft) for slot, drafts in filled.items() if slot.has_expression for draft in drafts]
-        degrees = usages([draft.text for _, draft in uses], [slot.expression for slot, _ in uses])
-        for (slot, draft), degree in zip(uses, degrees, strict=True):
-            draft.votes.append((degree > 0.5) == (slot.usage == "idiomatic"))
     return num_unread
 
 

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,7 +20,6 @@ from starlette.testclient import TestClient
 from torch.nn.functional import normalize
 
 from idiomtune import Encoder
-from idiomtune.cli import read_settings
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
@@ -38,7 +36,6 @@ from idiomtune.explorer.search import (
 from idiomtune.explorer.server import page
 from idiomtune.glossaries.meanings import GlossaryReader, UsageClassifier
 from idiomtune.io.files import fingerprints
-from idiomtune.io.records import LEARNED
 from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import idiolink
 from tests.own_data import write, write_collection
@@ -176,9 +173,6 @@ def test_the_server_answers(client: TestClient, explorer: Explorer) -> None:
     assert sum(why["shares"]) == pytest.approx(rows[0]["cosine"], abs=2e-3)
     own = client.post("/search", json={"text": "x", "query": 3, "mode": "span"}).json()
     assert all("relevant" in row for row in own["models"][0]["rows"])
-    pair = {"text": SENTENCES[0], "other": "They were relaxed."}
-    similarity = model.encoder.similarity(*pair.values()).item()
-    assert client.post("/compare", json=pair).json() == {"similarities": [pytest.approx(similarity)]}
 
 
 def test_a_wrong_question_is_answered_with_what_is_wrong(client: TestClient) -> None:
@@ -190,7 +184,6 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(client: TestClient) -> 
         ("/search", "more", {"more": 1}),
         ("/why", "1000", {"document": 1000}),
         ("/why", "7", {"model": 7}),
-        ("/compare", "other", {"other": " "}),
     ):
         answer = client.post(path, json={"text": "ice"} | asked)
         assert answer.status_code == 400
@@ -342,33 +335,6 @@ def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path, shown_by: 
     assert asked(unknown) == asked(first)
 
 
-@pytest.mark.slow
-def test_two_models_in_a_browser(explorer: Explorer, tmp_path: Path, shown_by: Callable[[str], str]) -> None:
-    """Ranks that changed, and the switch by which a phone shows one model at a time."""
-    (model,) = explorer.models
-    turned = model.documents.flip(0)
-    names = ("untrained: tiny", "trained: run")
-    models = [replace(model, name=names[0]), replace(model, name=names[1], documents=turned)]
-    two = Explorer(explorer.corpus, models, 10)
-    file = tmp_path / "two.html"
-    file.write_text(page(two, "Two", live=False), encoding="utf-8")
-    shown = shown_by(file.as_uri())
-    answer = data_of(file.read_text(encoding="utf-8"))["answers"]["sentence"]
-    document = shown.partition('id="columns"')[2]
-    before, after = document.split('<section class="column')[1:]
-    number = int(re.findall(r'class="query" type="button" data-number="(\d+)" aria-current="true"', shown)[0])
-    for column, other, side, text in zip((0, 1), (1, 0), ("after", "before"), (before, after), strict=True):
-        rows = answer[number]["models"][column]["rows"]
-        changes = [(r["ranks"][0] > r["ranks"][1]) - (r["ranks"][0] < r["ranks"][1]) for r in rows]
-        expected = [
-            (" ▲▼"[c] if c else "=", str(r["ranks"][other])) for c, r in zip(changes, rows, strict=True)
-        ]
-        assert re.findall(rf"([▲▼=])(?:<span[^>]*>[a-z, ]*</span>)? (\d+)\. {side}", text) == expected
-    assert before.startswith(" other")  # which a phone hides
-    switch = shown.partition('id="switch"')[2].partition("</fieldset>")[0]
-    assert re.findall(r">([^<>]+)<br>", switch) == [*names]
-
-
 # ------------------------------------------------------------------ models and corpora
 
 
@@ -393,29 +359,6 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert len(corpus.relevant) == len(corpus.queries) == 48
     with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
         find_models(str(tmp_path))
-
-
-def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Path, tmp_path: Path) -> None:
-    """Which is untrained only if it is; they search what the run was trained on."""
-    (tmp_path / "mine.csv").write_text(OWN)
-    file = tmp_path / "mine.csv"
-    run = a_run(tmp_path / "run", tiny_path, trained_on=file, train=str(file))
-    models = {"of_a_run": run / "best", "of_a_taught": tmp_path / "of_a_run", "of_a_plain": tiny_path}
-    for name, source in models.items():
-        shutil.copytree(tiny_path, tmp_path / name)
-        record = {"model": str(source), "options": {"pooling": None}, "glossary": {"files": []}}
-        (tmp_path / name / LEARNED).write_text(json.dumps(record))
-    shown = {name: find_models(str(tmp_path / name)) for name in models}
-    assert {name: [model.name for model in of_it] for name, of_it in shown.items()} == {
-        "of_a_run": ["trained: run", "learned: of_a_run"],
-        "of_a_taught": ["learned: of_a_run", "learned: of_a_taught"],
-        "of_a_plain": [f"untrained: {tiny_path.name}", "learned: of_a_plain"],
-    }
-    for name, source in models.items():
-        paths = [(model.settings.path, model.saved) for model in shown[name]]
-        assert paths == [(str(source), None), (str(tmp_path / name), None)]
-    for name in ("of_a_run", "of_a_taught"):
-        assert len(find_corpus(settings_of("explore", models=[str(tmp_path / name)])).relevant) == 3
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
@@ -459,16 +402,13 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
 
 
 @pytest.mark.parametrize(
-    "table",
+    ("name", "content"),
     [
-        "copies.txt|a cat\na  cat \na dog\na cat\n",
-        "copies.csv|text,annotator\na cat,A\na  cat,B\na dog,A\n",
-        "copies.csv|anchor,positive\ncats,a cat\npets,a  cat\ndogs,a dog\n",
-        "copies.csv|text,label\na cat,x\na  cat,x\na dog,x\n",
+        ("copies.txt", "a cat\na  cat \na dog\na cat\n"),
+        ("copies.csv", "anchor,positive\ncats,a cat\npets,a  cat\ndogs,a dog\n"),
     ],
 )
-def test_copies_of_a_text_are_one_document(tmp_path: Path, table: str) -> None:
-    name, _, content = table.partition("|")
+def test_copies_of_a_text_are_one_document(tmp_path: Path, name: str, content: str) -> None:
     corpus = user_corpus(write(tmp_path / name, content))
     assert [document.text for document in corpus.documents] == ["a cat", "a dog"]
     assert all(len(answers) < 2 for answers in corpus.relevant.values())
@@ -478,16 +418,12 @@ def test_copies_of_a_text_are_one_document(tmp_path: Path, table: str) -> None:
 
 
 MISTAKES = {
-    "": "models=<run",
     "nonsense output=page.html": "nonsense minilm",
     "minilm corpus=none.txt output=page.html": "corpus= none.txt",
     "minilm corpus=empty.txt output=page.html": "empty.txt text",
     "minilm corpus=no_text.csv output=page.html": "no_text.csv text",
     "minilm glossary=none.tsv output=page.html": "glossary= none.tsv",
     "minilm output=.": "output=",
-    "minilm corpsu=x": "corpsu corpus",
-    "minilm queries=0": "queries 0",
-    "minilm device=gpu": "device gpu cuda",
     "minilm corpus=sample": "idiomtune[explore] output=page.html",
 }
 
@@ -503,13 +439,3 @@ def test_mistakes_are_named_before_a_model_is_loaded(
         assert main(arguments.split()) == 2
         message = capsys.readouterr().err
         assert all(part in message for part in named.split()), message
-
-
-def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["--help"]) == 0
-    assert "corpus: null" in capsys.readouterr().out
-    options = settings_of("explore", models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7)
-    assert read_settings("explore", ["a", "b", "glossary=[x.tsv,y.tsv]", "queries=7"]) == options
-    assert read_settings("explore", ["a", "glossary=[]"]).glossary == []
-    (tmp_path / "seed=42").mkdir()
-    assert read_settings("explore", [str(tmp_path / "seed=42")]).models == [str(tmp_path / "seed=42")]

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def settings(**options: object) -> ModelSettings:
 
 
 def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
-    meanings, plain = minilm.meanings, Encoder("minilm", device="cpu")
+    meanings, plain = minilm.meanings, minilm.reading(None)
     assert meanings is not None
     assert (meanings.form, meanings.gate) == ("replace", shipped_gate(minilm))
     uses, meaning = [USED[0][0], USED[1][0]], "She was too late for the opportunity."
@@ -174,10 +175,10 @@ def test_usage_of_sentences(minilm: Encoder, caplog: pytest.LogCaptureFixture) -
     assert "'miss the boat'" in caplog.text
 
 
-def test_what_an_encoder_reads_is_found() -> None:
+def test_what_an_encoder_reads_is_found(minilm: Encoder) -> None:
     """A row for each expression in a text, with the sentence around it, its meaning and its usage."""
-    meanings = {"break the ice": "make people relax", "Falcon": None}
-    encoder = it.Encoder("minilm", glossary=meanings)
+    meanings = GlossaryReader({"break the ice": ["make people relax"], "Falcon": []})
+    encoder = minilm.reading(meanings)
     texts = [
         "Nothing.",
         "It was late. A joke broke the ice! We laughed.",
@@ -193,7 +194,7 @@ def test_what_an_encoder_reads_is_found() -> None:
     assert [row.meaning for row in rows] == ["make people relax"] * 2 + [""]
     assert rows[0].usage > 0.5 > rows[1].usage
     with pytest.raises(UserError, match="glossary"):
-        it.Encoder("minilm").find(texts)
+        minilm.reading(None).find(texts)
 
 
 def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> None:
@@ -230,12 +231,12 @@ def test_a_deep_models_gate_takes_one_sentence_of_each_use_whatever_their_order(
     assert list(enough_usages(tiny, [*usages, *of_user]))[:3] == of_user
 
 
-def test_a_gate_is_of_its_models_weights_alone() -> None:
+def test_a_gate_is_of_its_models_weights_alone(minilm: Encoder) -> None:
     """Every shipped gate names the weights that it is for, and is small."""
     assert {path.stem for path in GATES.glob("*.json")} == {"minilm", "mpnet_base", "me5_small"}
     for path in GATES.glob("*.json"):
         assert path.stat().st_size < 200_000
-    encoder = Encoder("minilm", device="cpu")
+    encoder = deepcopy(minilm)
     assert shipped_gate(encoder) is not None
     with torch.no_grad():
         next(encoder.parameters())[0, 0] += 1

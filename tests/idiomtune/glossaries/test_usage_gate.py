@@ -1,7 +1,6 @@
 """The gate of meanings: by its formula, only where expressions stand, the same once saved and in threads."""
 
 import json
-import logging
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from torch.nn.functional import normalize
 from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.forward import evaluation_mode
-from idiomtune.encoder.loading import silence_libraries
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.errors import UserError
@@ -279,15 +277,3 @@ def test_the_last_thread_to_leave_brings_modes_back(tiny: Encoder) -> None:
     assert not tiny.training
     second.__exit__(None, None, None)
     assert tiny.training
-
-
-def test_models_load_in_threads(tiny_path: Path) -> None:
-    logger = logging.getLogger("sentence_transformers")
-    level = logger.level
-    with silence_libraries(), silence_libraries():
-        pass
-    with ThreadPoolExecutor(4) as pool:
-        encoders = list(pool.map(lambda _: Encoder(tiny_path, device="cpu"), range(4)))
-    assert logger.level == level
-    expected = encoders[0].encode(TEXTS)
-    assert all(torch.equal(encoder.encode(TEXTS), expected) for encoder in encoders)

@@ -13,7 +13,6 @@ from idiomtune.glossaries.tables import Entry, Glossary
 from idiomtune.hub.model_card import (
     command,
     describe_outcome,
-    describe_scores,
     escape_markdown,
     eval_results,
     in_code,
@@ -52,10 +51,7 @@ def test_quotation_marks_that_nothing_needs_are_left_out(tmp_path: Path) -> None
     assert command(run).startswith("idiomtune train +experiment=own")
 
 
-def test_figures_that_cannot_tell_models_apart_are_left_out() -> None:
-    scores = {"scores": {"a": 1.0, "b": 1.0, "c": 0.5}, "baseline": {"a": 1.0, "b": 0.9, "c": 0.5}}
-    assert describe_scores(scores) == {"b": 1.0, "c": 0.5}
-    assert describe_scores({"scores": {"a": 1.0}}) == {"a": 1.0}
+def test_a_score_of_any_benchmark_is_a_result_for_the_hub() -> None:
     (result,) = eval_results(table_of({"mybench/accuracy": 0.5}))
     assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")
 

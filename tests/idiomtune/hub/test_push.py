@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import yaml
-from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
+from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 import idiomtune as it
@@ -127,7 +127,6 @@ def test_a_dry_run_shows_all_and_touches_nothing(finished: Path, capsys: pytest.
     shown = ("modules.json", "scores.json", "config.yaml", "# Idiom-aware", "licence: NOT KNOWN", "license=")
     assert all(part in said for part in (*shown, "allow_sample=true"))
     assert "optimizer" not in said
-    assert ".eval_results" not in said  # a leaderboard cannot tell the sample
     assert contents(finished) == before
 
 
@@ -167,12 +166,6 @@ def test_the_card_says_what_the_model_is(finished: Path) -> None:
     assert results[KEY].metric_value == scores["scores"][KEY]
     assert (results[KEY].dataset_split, results[KEY].metric_type) == ("val", "ndcg_at_10")
     assert results.keys() == {KEY, KEY.replace("ndcg@10", "r_precision")}  # no slices
-    listed = upload.files[".eval_results/idiolink.yaml"]
-    assert isinstance(listed, bytes)
-    entries = {entry.task_id: entry for entry in parse_eval_result_entries(yaml.safe_load(listed))}
-    assert {f"idiolink/{task}" for task in entries} == results.keys()
-    entry = entries[KEY.partition("/")[2]]
-    assert (entry.dataset_id, entry.value) == ("Intellexus/IdioLink", scores["scores"][KEY])
     row = f"| `{KEY}` | {scores['baseline'][KEY]:.4f} | {scores['scores'][KEY]:.4f} |"
     assert all(part in upload.card for part in (row, "+experiment=idiolink_ft", "trainer.max_steps=2"))
     assert not any(part in upload.card for part in ("run_dir", "A trial"))
@@ -195,9 +188,6 @@ def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: P
     assert not [(name, folder) for name, text in texts.items() for folder in folders if folder in text]
     queries = read(SAMPLE_ROOT / "idiolink" / "train" / "queries.json")
     assert not [query for query in queries if query["sentence"] in upload.card]
-    examples = ["He broke the ice.", "He made them relax.", "It froze."]
-    data: Any = ModelCard(collect_model(asked(finished, examples=examples)).card).data
-    assert data.widget == [{"source_sentence": examples[0], "sentences": examples[1:]}]
 
 
 def test_the_token_is_nowhere(finished: Path, hub: FakeHub, capfd: Captured, caplog: Log) -> None:
@@ -434,7 +424,6 @@ def test_options_are_checked(tmp_path: Path) -> None:
         ({"revision": "a..b"}, "revision"),
         ({"revision": "0" * 40}, "revision"),
         ({"license": "My own"}, "license"),
-        ({"examples": ["one"]}, "examples"),
         ({"token": TOKEN}, "token"),
     ]
     for options, named in cases:

@@ -1,6 +1,7 @@
 """The end of a run, a sweep or an evaluation on one screen: verdicts, tables, where things are."""
 
 import logging
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -57,6 +58,9 @@ def test_a_run_ends_in_its_verdict(
         # Of the scores that chose no checkpoint, those that became worse.
         is_named = "worse than untrained: idiolink/val/sentence/r_precision" in caplog.text
         assert is_named == (verdict == "worse")
+        # On the page, too, a score that is only higher has no mark of a better one.
+        page = (folder / "report.html").read_text(encoding="utf-8")
+        assert {*re.findall(r'<td class="n (\w+)"', page)} == {verdict} & {"better", "worse"}
 
 
 def test_a_run_shows_the_idiomatic_query_that_gained_most(
@@ -142,14 +146,13 @@ def test_a_page_never_fails_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     show_finished_run(tmp_path / "gone", all_scores=False)
 
 
-@pytest.mark.parametrize("width", [40, 80])
-def test_no_figure_is_cut_on_a_narrow_terminal(width: int) -> None:
+def test_no_figure_is_cut_on_a_narrow_terminal() -> None:
     """Columns that do not fit follow in a table of their own, with the same labels; each once, in order."""
     figures = [[f"{n:.4f}" for n in range(first, first + 9)] for first in (100, 200)]
     columns = ["model", *(f"instruction\nmetric {n}" for n in range(9))]
     table = Table("a benchmark", columns, [["ours", *figures[0]], ["theirs", *figures[1]]])
-    lines = plain_text([table], width=width).splitlines()
-    assert max(map(len, lines)) <= width
+    lines = plain_text([table], width=40).splitlines()
+    assert max(map(len, lines)) <= 40
     for label, row in zip(("ours", "theirs"), figures, strict=True):
         cells = [line.strip("│ ").split(" │ ") for line in lines if label in line]
         assert [cell.strip() for _, *shown in cells for cell in shown] == row

@@ -65,7 +65,7 @@ def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **o
 def thresholds(run: Path, other: Path | None, **margins: float) -> dict[str, Threshold]:
     """Score → its threshold; a margin is named by the metric of IdioLink, or `every`."""
     names = {"every": "", "ndcg": NDCG, "literal": f"{NDCG}/literal"}
-    ours, theirs = (read_runs(find_runs([folder] if folder else [])[0]) for folder in (run, other))
+    ours, theirs = (read_runs(find_runs([folder] if folder else [])) for folder in (run, other))
     reference = single_recipe(theirs) if theirs else None
     by_key = {names[name]: margin for name, margin in margins.items()}
     return {t.difference.key: t for t in thresholds_of(single_recipe(ours), reference, by_key)[0]}
@@ -202,13 +202,11 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_wrong_command_is_named() -> None:
     for arguments, named in (
-        *(("run fail_below=", "fail_below"), ("run fail_below=0.1", "against=")),
+        ("run fail_below=0.1", "against="),
         *(
-            (f"run against=old {wrong}", wrong.split("=")[0])
-            for wrong in ("fail_bellow=0.1", "fail_below=-0.1")
+            (f"run against=old fail_below={w}", "fail_below")
+            for w in ("-0.1", f"{NDCG}:high", "nan", "[1,2]")
         ),
-        *((f"run against=old fail_below={wrong}", "fail_below") for wrong in (f"{NDCG}:high", "nan")),
-        ("run against=old fail_below=[0.1,0.2]", "fail_below"),
     ):
         with pytest.raises(UserError, match=named):
             read_settings("report", arguments.split())
@@ -237,7 +235,6 @@ def test_what_cannot_be_judged_is_said(tmp_path: Path, capsys: pytest.CaptureFix
         ([run, f"against={run}", "fail_below=0.1"], "against"),
         ([bare, "against=baseline", "fail_below=0.1"], "untrained"),
         ([run, f"against={other}", f"fail_below={NDCG.replace('ndcg', 'ndgc')}:0.5"], NDCG),  # the nearest
-        ([run, f"against={other}", f"fail_below={STS}:0.1"], STS),
         ([run, f"against={sts}", "fail_below=0.1"], "fail_below=<score>"),
         ([facts, "against=baseline", "fail_below=epsilon/C/rank_biserial:0.1"], "neither better nor worse"),
     ):
