@@ -1,7 +1,5 @@
 """All losses in one harness: values and gradients of the loops, half types, wrong use, their docstrings."""
 
-import doctest
-import importlib
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -265,15 +263,3 @@ def test_wrong_use_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=named):
             wrong()
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("infonce", "triplet", "ranking", "similarity", "metric_learning", "sentence_transformers"),
-    ],
-)
-def test_docstring_examples_run(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"idiomloss.{module}"))
-    assert result.attempted > 0
-    assert result.failed == 0

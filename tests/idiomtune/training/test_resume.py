@@ -441,11 +441,9 @@ def test_without_its_best_model_a_run_is_not_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("max_epochs", "max_steps", "fits", "is_told"),
     [
-        (2, None, True, False),  # one epoch, and the second begun
         (1, None, False, False),
         (3, None, True, True),
         (2, 15, True, True),
-        (2, 14, False, False),
     ],
 )
 def test_a_run_may_become_longer_but_not_shorter_than_it_is(
