@@ -202,19 +202,6 @@ def test_rankings_by_hand() -> None:
         assert both.item() == pytest.approx((one + other).item() / 2)
 
 
-def test_defaults_are_those_of_the_pages() -> None:
-    """Runs and published figures rest on them."""
-    losses = (PairwiseHingeLoss, ListwiseSoftmaxLoss, Top1HingeLoss, PairwisePrintedLoss, Top1PrintedLoss)
-    assert [str(loss()) for loss in losses] == [
-        "PairwiseHingeLoss(margin=1.0)",
-        "ListwiseSoftmaxLoss(gold_temperature=1.0)",
-        "Top1HingeLoss(margin=1.0)",
-        "PairwisePrintedLoss(margin=1.0)",
-        "Top1PrintedLoss(margin=1.0, sum_weight=0.2)",
-    ]
-    assert (CoSENTLoss().temperature, CosineMSELoss().low, CosineMSELoss().high) == (0.05, 0.0, 1.0)
-
-
 def test_an_anchor_whose_negatives_weigh_nothing_has_none() -> None:
     positive = torch.tensor([[True, False]])
     masks = CandidateMasks(positive, ~positive, ~positive, 0)

@@ -17,7 +17,6 @@ from idiomtune.training.checkpoint import (
     latest_checkpoint,
     new_checkpoint,
     prune,
-    recover,
     write_best,
 )
 from tests.planted_runs import table_of
@@ -66,15 +65,6 @@ def test_the_latest_is_whole_and_so_is_its_best_model(
     assert latest_checkpoint(tmp_path) == first
     for named in ("step_12 (", "step_4", "best/", "step_10 (state.json"):
         assert named in caplog.text
-
-
-def test_a_name_that_was_taken_away_is_given_back(tmp_path: Path) -> None:
-    for step in (2, 4):
-        save(tmp_path, step)
-        shutil.copytree(tmp_path / f"step_{step}", tmp_path / f".step_{step}_old")
-    shutil.rmtree(tmp_path / "step_2")
-    recover(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".step_4_old", "step_2", "step_4"]
 
 
 def test_after_a_save_the_best_model_is_in_its_folder(tmp_path: Path) -> None:
