@@ -60,6 +60,7 @@ def gradients(
     objective = build_objective(settings)
     encoder = build_encoder(settings.model, placement)
     encoder.train()
+    objective.head.train()
     if settings.trainer.activation_checkpointing:
         checkpoint_activations(encoder.transformer)
     if sharded:

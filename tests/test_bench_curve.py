@@ -80,9 +80,9 @@ def test_a_way_gives_points(
     way: Callable[[Recipe, Clock, Path], None], tiny_path: Path, tmp_path: Path
 ) -> None:
     clock = Clock()
-    way(Recipe(42, "sample", str(tiny_path), epochs=1, batch_size=32, every=2), clock, tmp_path)
+    way(Recipe(42, "sample", str(tiny_path), epochs=2, batch_size=32, every=3), clock, tmp_path)
     steps = [point["step"] for point in clock.points if point["step"]]
-    assert steps[:2] == [2, 4]
+    assert steps[:2] == [3, 6]
     first, second = clock.points[0 if way is not ours else 1], clock.points[-1]
     assert 0 < first["cpu"] < second["cpu"]
     assert list(first["scores"]) == list(KEYS.values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, cast
+from typing import cast
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
 from idiomtune.data.admire import FOLDER, find_image, folder_of, read_items
 from idiomtune.data.names import ADMIRE_CV_SPLIT, AdmireSplit
@@ -48,12 +48,6 @@ class _ItemRecord(BaseModel, strict=True):
     order: list[str] = []
     gold: list[str] | None = None
     rank_difference: float = 0.0
-
-    @model_validator(mode="after")
-    def _gold_comes_with_the_rest(self) -> Self:
-        if self.gold and not {"sentence", "rank_difference"} <= self.model_fields_set:
-            raise ValueError("an item with gold has no sentence or no rank_difference")
-        return self
 
 
 def _captions(

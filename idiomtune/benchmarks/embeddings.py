@@ -71,12 +71,7 @@ def embed_or_read(
         return torch.zeros(0, encoder.dimension)
     option = "eval.cache=false, in idiomtune evaluate cache=false"
     log.info("embeddings are read from the cache (to compute them again: %s): %s", option, path)
-    if truncated_spans := {requests[row] for row in stored["truncated_spans"].tolist()}:
-        spans = {request for request in requests if request.pooling == "span"}
-        log.warning(
-            "%s", truncated_spans_note(len(truncated_spans), len(spans), encoder.model.max_seq_length)
-        )
-        encoder.truncated_spans |= truncated_spans
+    encoder.truncated_spans |= {requests[row] for row in stored["truncated_spans"].tolist()}
     encoder.truncated |= {requests[row] for row in stored["truncated"].tolist()}
     return stored["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
 

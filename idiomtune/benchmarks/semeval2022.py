@@ -149,9 +149,7 @@ def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Resul
             }
         )
     result.per_query.extend(items)
-    values = {str(score): score.value for score in scores_of(items, "semeval2022")}
-    scores = (Score("semeval2022", split.name, mode, "spearman") for mode in _MODES)
-    scores = (replace(score, value=values.get(str(score), math.nan)) for score in scores)
+    scores = sorted(scores_of(items, "semeval2022"), key=lambda score: _MODES.index(score.mode))
     result.scores.extend(score for score in scores if math.isfinite(score.value))
 
 

@@ -1,7 +1,5 @@
 """All losses in one harness: values and gradients of the loops, half types, wrong use, their docstrings."""
 
-import doctest
-import importlib
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -217,19 +215,6 @@ def test_rankings_by_hand() -> None:
         assert both.item() == pytest.approx((one + other).item() / 2)
 
 
-def test_defaults_are_those_of_the_pages() -> None:
-    """Runs and published figures rest on them."""
-    losses = (PairwiseHingeLoss, ListwiseSoftmaxLoss, Top1HingeLoss, PairwisePrintedLoss, Top1PrintedLoss)
-    assert [str(loss()) for loss in losses] == [
-        "PairwiseHingeLoss(margin=1.0)",
-        "ListwiseSoftmaxLoss(gold_temperature=1.0)",
-        "Top1HingeLoss(margin=1.0, bounded=True)",
-        "PairwisePrintedLoss(margin=1.0)",
-        "Top1PrintedLoss(margin=1.0, sum_weight=0.2)",
-    ]
-    assert (CoSENTLoss().temperature, CosineMSELoss().low, CosineMSELoss().high) == (0.05, 0.0, 1.0)
-
-
 def test_an_anchor_whose_negatives_weigh_nothing_has_none() -> None:
     positive = torch.tensor([[True, False]])
     masks = CandidateMasks(positive, ~positive, ~positive, 0)
@@ -279,15 +264,3 @@ def test_wrong_use_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=named):
             wrong()
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("infonce", "triplet", "ranking", "similarity", "metric_learning", "sentence_transformers"),
-    ],
-)
-def test_docstring_examples_run(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"idiomloss.{module}"))
-    assert result.attempted > 0
-    assert result.failed == 0

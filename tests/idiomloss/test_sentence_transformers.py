@@ -253,10 +253,8 @@ PAIR = {"anchor": "a", "positive": "b"}
     [
         (lambda _: INFONCE(columns([0], [1], [2], [3]), torch.zeros(4)), "label"),
         (lambda _: RankingTrainerLoss(Table(), temperature=0.0), "temperature"),
-        (lambda _: INFONCE(columns([0, 1, 2, 3], [4, 5, 6, 7]), -LABELS - 1), "label"),
         (lambda _: INFONCE(columns([0, 1]), None), "positive"),
         (lambda _: TRIPLET(columns([0], [1]), torch.tensor([[0, 0, 1]])), "column"),
-        (lambda _: TRIPLET(columns([0]), torch.tensor([[0, 0]])), "label"),
         (lambda rows: GroupBatchSampler(rows, 6), r"per_device_train_batch_size=6 .* group \d+"),
         (lambda rows: GroupBatchSampler(rows, 64, drop_last=True), "dataloader_drop_last"),
         (lambda rows: GroupBatchSampler(rows, 64, valid_label_columns=["score"]), "column label"),
@@ -264,10 +262,8 @@ PAIR = {"anchor": "a", "positive": "b"}
         # Columns that a loss would misread.
         (lambda _: check_dataset(TextRows([PAIR | {"idiom": "ice"}]), INFONCE), "column idiom"),
         (lambda _: check_dataset(TextRows([PAIR | {"label": "ice"}]), INFONCE), "column label"),
-        (lambda _: check_dataset(TextRows([PAIR | {"label": ["ice", "x"]}]), INFONCE), "column label"),
         (lambda _: check_dataset(TextRows([PAIR | {"id": 7}]), INFONCE), "column id"),
         (lambda _: check_dataset(TextRows([{"anchor": "a", "label": [0, 1]}]), INFONCE), "positive"),
-        (lambda _: check_dataset(TextRows([{"s": "a", "idiom": "x", "label": [0]}]), TRIPLET), "idiom"),
         (lambda _: check_dataset(TextRows([PAIR | {"label": [0, 1]}]), RANKING), "2 candidates"),
         (lambda _: check_dataset(TextRows([PAIR | {"label": [0, 0, 1]}]), TRIPLET), "positive"),
     ],

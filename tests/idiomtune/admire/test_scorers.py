@@ -294,19 +294,6 @@ def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
         assert bool(trained - own) == (stage == "beside")
 
 
-def test_printed_the_settings_are_the_papers() -> None:
-    """The command of the documentation, which names the published models."""
-    config = composed("train", "+experiment=admire_aima")
-    model, objective, trainer = (config[name] for name in ("model", "objective", "trainer"))
-    assert (model["path"], model["pooling"]) == ("google-bert/bert-base-uncased", "cls")
-    assert objective["clip"]["path"] == "openai/clip-vit-large-patch14"
-    assert objective["loss"]["rank"] == "pairwise_printed"
-    assert objective["captions"] == {"words": 60, "summariser": "facebook/bart-large-cnn", "revision": None}
-    printed: dict[str, Any] = {"learning_rate": 3e-6, "weight_decay": 1e-4, "batch_size": 4, "max_epochs": 30}
-    printed |= {"head_learning_rate": None, "clip_norm": None, "schedule": "constant", "warmup_ratio": 0.0}
-    assert {name: trainer[name] for name in printed} == printed
-
-
 def test_printed_all_sentences_are_learnt_from(
     build: Build, real_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

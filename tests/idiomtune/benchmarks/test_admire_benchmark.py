@@ -3,7 +3,6 @@
 import ast
 import csv
 import io
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 import torch
 
 from idiomtune import Encoder
-from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_scores, order_metrics
-from idiomtune.benchmarks.retrieval import rank
+from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_scores
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.admire import Candidate, Item, ItemSplit, read_items
@@ -49,17 +47,6 @@ def test_scores_by_hand() -> None:
     assert (row["id"], row["mode"], row["rank_difference"]) == ("train_0", "caption", 2.0)
     assert row["order"] == ["01.png", "00.png", "02.png", "03.png", "04.png"]
     assert row["gold"] == sorted(row["order"])
-
-
-def test_metrics_of_an_order_by_hand() -> None:
-    """Candidates b, a, c, d, e predicted as a, c, b, d, e; gold a, b, c, d, e."""
-    order = rank(torch.tensor([[0.7, 0.9, 0.8, 0.2, 0.1]]))
-    metrics = order_metrics(order, torch.tensor([[1, 0, 2, 3, 4]]))
-    dcg, best = (
-        sum(gain / math.log2(n) for n, gain in enumerate(gains, 2)) for gains in ((4, 2, 3, 1), (4, 3, 2, 1))
-    )
-    expected = {"top1_accuracy": 1.0, "rank_difference": 2.0, "ndcg@5": dcg / best}
-    assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected, abs=1e-12)
 
 
 def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:

@@ -64,7 +64,7 @@ def test_the_next_run_computes_none(
     assert kept.probe.got is not None
     assert torch.equal(kept.probe.got, computed)
     assert (again.scores, again.per_query, again.notes) == (first.scores, first.per_query, first.notes)
-    assert all(part in caplog.text for part in ("eval.cache=false", f": {path}", "maximum length"))
+    assert all(part in caplog.text for part in ("eval.cache=false", f": {path}"))
 
     for damaged in (whole[:-4], whole[:-1] + bytes([whole[-1] ^ 1])):
         caplog.clear()

@@ -1,6 +1,5 @@
 """Checkpoints as files: what is saved, what is damaged, which is the latest; without training."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ import pytest
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
 from idiomtune.io.run_files import OPTIMIZER, checkpoints, verify
-from idiomtune.plugins.score import score_card
 from idiomtune.training.checkpoint import (
     TrainerState,
     finish_save,
@@ -19,8 +17,6 @@ from idiomtune.training.checkpoint import (
     latest_checkpoint,
     new_checkpoint,
     prune,
-    read_state,
-    recover,
     write_best,
 )
 from tests.planted_runs import table_of
@@ -42,19 +38,6 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_what_is_saved(tmp_path: Path) -> None:
-    """Without scores if the run was only asked to stop; nothing else is left in the run's folder."""
-    stopped, scored = save(tmp_path, 2), save(tmp_path, 4, scores={"mine/score": 0.5})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_2", "step_4"]
-    assert read_state(scored) == TrainerState(step=4)
-    files = {MODEL, OPTIMIZER, "state.json", "record.json", "checksums.json"}
-    assert contents(stopped).keys() == files
-    assert contents(scored).keys() == files | {"scores.json"}
-    expected = score_card(table_of({"mine/score": 0.5}), {}, {"step": 4})
-    assert json.loads(contents(scored)["scores.json"]) == expected
-    assert json.loads(contents(scored)["record.json"]) == {"config": {"seed": 4}}
-
-
 def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
     for name in (MODEL, OPTIMIZER, "state.json", "record.json", "checksums.json"):
         checkpoint = save(tmp_path, 2)
@@ -63,18 +46,6 @@ def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
         assert name in (verify(checkpoint) or "")
         (checkpoint / name).unlink()
         assert name in (verify(checkpoint) or "")
-
-
-def test_of_the_best_model_only_the_models_files_count(tmp_path: Path) -> None:
-    checkpoint = save(tmp_path, 2)
-    write_best(tmp_path, checkpoint, "a card")
-    best = tmp_path / "best"
-    assert contents(best) == {MODEL: "model of 2", "README.md": "a card"}
-    (checkpoint / OPTIMIZER).unlink()
-    assert verify(checkpoint, model_in=checkpoint) is None
-    assert verify(checkpoint, model_in=best) is None
-    (best / MODEL).write_text("damaged")
-    assert MODEL in (verify(checkpoint, model_in=best) or "")
 
 
 def test_the_latest_is_whole_and_so_is_its_best_model(
@@ -94,15 +65,6 @@ def test_the_latest_is_whole_and_so_is_its_best_model(
     assert latest_checkpoint(tmp_path) == first
     for named in ("step_12 (", "step_4", "best/", "step_10 (state.json"):
         assert named in caplog.text
-
-
-def test_a_name_that_was_taken_away_is_given_back(tmp_path: Path) -> None:
-    for step in (2, 4):
-        save(tmp_path, step)
-        shutil.copytree(tmp_path / f"step_{step}", tmp_path / f".step_{step}_old")
-    shutil.rmtree(tmp_path / "step_2")
-    recover(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".step_4_old", "step_2", "step_4"]
 
 
 def test_after_a_save_the_best_model_is_in_its_folder(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_run_leaves_the_folder_that_was_promised(
     page = (folder / "report.html").read_text(encoding="utf-8")
     figures = {path.name for path in (folder / "plots").iterdir()}
     assert figures == {"learning_curve.png", "idiolink_recall.png"}
-    assert page.count("data:image/png") == 2
+    assert page.count("data:image/png") == 1
     assert "untrained" in capsys.readouterr().out
     assert not list(folder.rglob("*.bin")) + list(folder.rglob("*.pt")) + list(folder.rglob("*.pkl"))
 

@@ -420,16 +420,6 @@ def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path)
     assert saved_config(tmp_path, changed(), "x", [])["seed"] == 0
 
 
-def test_from_the_newest_whole_checkpoint_and_later_ones_go(tmp_path: Path) -> None:
-    first, second = save(tmp_path, 1), save(tmp_path, 4)
-    (second / "model.safetensors").write_text("damaged")
-    assert _checkpoint_to_resume(tmp_path) == first
-    assert not second.exists()
-    (first / "model.safetensors").write_text("damaged")
-    assert _checkpoint_to_resume(tmp_path) is None
-    assert not first.exists()
-
-
 def test_without_its_best_model_a_run_is_not_resumed(tmp_path: Path) -> None:
     best, newest = save(tmp_path, 2, best_step=2), save(tmp_path, 4, best_step=2)
     (best / "model.safetensors").write_text("damaged")
@@ -441,11 +431,9 @@ def test_without_its_best_model_a_run_is_not_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("max_epochs", "max_steps", "fits", "is_told"),
     [
-        (2, None, True, False),  # one epoch, and the second begun
         (1, None, False, False),
         (3, None, True, True),
         (2, 15, True, True),
-        (2, 14, False, False),
     ],
 )
 def test_a_run_may_become_longer_but_not_shorter_than_it_is(

@@ -14,7 +14,7 @@ from idiomtune.io.files import free_name
 from idiomtune.io.outputs import TakenError
 from idiomtune.training.interrupts import stop_requests
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.start import new_sweep_folder, run_name
+from idiomtune.training.start import run_name
 from tests.programs import ROOT, run
 from tests.tiny_runs import train
 
@@ -181,14 +181,3 @@ def test_a_run_is_named_by_what_differs() -> None:
         chosen = next((o.partition("=")[2].strip("'") for o in overrides if o.startswith("name=")), None)
         name = run_name(overrides, chosen)
         assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d" + re.escape(ending), name), name
-
-
-def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for chosen, ending in (
-        (["+experiment=x", "seed=1,2"], "_seed-1-2"),
-        (["name=two words"], "_two-words"),
-    ):
-        first, second = new_sweep_folder(chosen), new_sweep_folder(chosen)
-        assert first != second
-        assert first.name.endswith(ending)

@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.tracking import TensorBoardTracker, has_key, start_tracking
+from idiomtune.training.tracking import has_key, start_tracking
 from tests.planted_runs import table_of
 from tests.test_structure import ROOT
 from tests.tiny_runs import (
@@ -118,19 +118,6 @@ def test_trackers_get_what_metrics_jsonl_holds_and_change_nothing(
     artifact.return_value.add_dir.assert_called_once_with(str(tmp_path / "best"))
     run.log_artifact.assert_called_once_with(artifact.return_value, aliases=["best"])
     run.link_artifact.assert_not_called()  # which wandb does online alone
-
-
-def test_tensorboard_has_all_scores_on_request_and_those_of_the_end(tmp_path: Path) -> None:
-    scores = table_of({KEY: 0.5, f"{KEY}/literal": 0.4})
-    for name, monitor, expected in (("main", [KEY], {KEY}), ("all", None, set(scores))):
-        tracker = TensorBoardTracker(tmp_path / name / "tensorboard", 0, monitor)
-        tracker.log({"step": 3, "loss": 1.0, "scores": scores.only([KEY])})
-        tracker.summarise(scores, 2)
-        tracker.close(succeeded=True)
-        points = curves(tmp_path / name)
-        assert points.keys() == {"training/loss", *expected}
-        assert [step for step, _ in points[KEY]] == [3]
-    assert [step for step, _ in points[f"{KEY}/literal"]] == [2]
 
 
 @pytest.mark.parametrize("is_full", [False, True])
