@@ -6,7 +6,6 @@ command line makes of an error is in `tests/test_programs.py`.
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from idiomtune.expressions import expression_pattern
 from idiomtune.glossaries.meanings import saved_meanings
 from idiomtune.glossaries.tables import read_glossary
 from idiomtune.io.files import parse_yaml
-from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.learn import learn
@@ -266,20 +264,6 @@ def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFix
 
 
 # ------------------------------------------------------------------ what would fill the memory, or never end
-
-LIMIT = 10_000_000  # bytes of a line
-
-
-@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv.gz", "t.jsonl"])
-def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(name: str, here: Path) -> None:
-    """In a packed file of 30 kB as well; a cell of CSV may be as long as a value of JSON lines."""
-    head, tail = ("id,text\n1,", "\n") if ".csv" in name else ('{"id": 1, "text": "', '"}\n')
-    pack = gzip.compress if name.endswith(".gz") else bytes
-    (here / name).write_bytes(pack((head + "a" * 3 * LIMIT + tail).encode()))
-    assert refused(lambda: list(read_rows(here / name))).row in ("line 1", "line 2")
-    (here / name).write_bytes(pack((head + "a" * 500_000 + tail).encode()))
-    (row,) = read_rows(here / name)
-    assert len(row.values["text"]) == 500_000
 
 
 def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> None:
