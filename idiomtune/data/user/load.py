@@ -133,8 +133,6 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
         raise UserError(MISSING_TRAIN_MESSAGE)
     train_sources = find_sources(data.train, "data.train")
     val_sources = find_sources(data.val or [], "data.val")
-    if shared := {s.name for s in train_sources} & {s.name for s in val_sources}:
-        raise UserError(f"data.train and data.val both name {min(shared)}")
     facts = _Facts()
     notes = facts.notes
     train = _read(train_sources, data, facts, mined)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -62,8 +61,6 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
             problem = "there is no such file or folder; several are a list, [a.csv,b.csv]. A data set of the "
             problem += "Hub: hf:<owner>/<name>:<split>"
             raise DataMissingError(problem, option=option, file=name)
-    if twice := [name for name, num in Counter(source.name for source in sources).items() if num > 1]:
-        raise UserError(f"names {min(twice)} twice", option=option)
     return sources
 
 

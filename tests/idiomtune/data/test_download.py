@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import huggingface_hub.constants
 import pytest
 
-from idiomtune.data import astitch, idiolink, magpie, ncimp, semeval2022, sources
+from idiomtune.data import astitch, idiolink, ncimp, semeval2022, sources
 from idiomtune.data.idiolink import idiolink_root
 from idiomtune.data.names import MAGPIE, SEMEVAL2022
 from idiomtune.data.ncimp import SCORES_FILE
@@ -29,7 +29,7 @@ from tests.programs import refused
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
-UNPINNED = PublishedFile("in/x.csv", "HEAD", columns=("name", "text"))
+UNPINNED = PublishedFile("in/x.csv", "HEAD")
 PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
 Server = Callable[[Any], None]  # of a handler
 HUB = "datasets/Intellexus/IdioLink"
@@ -124,7 +124,7 @@ def answering(*answers: Wrong) -> type[Quiet]:
     ("file", "wrong"),
     [
         (PINNED, Wrong("SHA-256", PAGE, len(PAGE))),
-        (UNPINNED, Wrong("'name'", PAGE, len(PAGE))),
+        (UNPINNED, Wrong("a page", PAGE, len(PAGE))),
         (UNPINNED, Wrong("etc/hostname", status=302)),
     ],
 )
@@ -205,21 +205,6 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert folder(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
     with pytest.raises(UserError, match=r"data\.semeval2022=nowhere"):
         folder("nowhere", None)
-
-
-def test_a_local_copy_of_magpie_is_a_file_or_lies_in_a_folder(tmp_path: Path) -> None:
-    file = tmp_path / "magpie" / next(iter(magpie.FILES.files))
-    file.parent.mkdir()
-    file.touch()
-
-    def local(named: Path) -> Path:
-        folder = sources.dataset_folder(MAGPIE, str(named), None, sample=False)
-        return DataFiles(magpie.FILES, folder)(file.name)
-
-    assert [local(named) for named in (file, file.parent, tmp_path)] == [file] * 3
-    for named in (tmp_path.parent, tmp_path / "none"):
-        with pytest.raises(UserError, match=r"data\.magpie="):
-            local(named)
 
 
 @pytest.fixture

@@ -3,18 +3,14 @@
 `test_own_tables.py` has the cells of each form of users' data.
 """
 
-import io
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import openpyxl
-import pyarrow as pa
 import pytest
 from hypothesis import given
-from pyarrow import parquet
 
 from idiomtune.data import astitch, semeval2022
 from idiomtune.data import ncimp as ncimp_data
@@ -34,18 +30,12 @@ from tests.programs import refused
 
 pytestmark = pytest.mark.slow
 
-Rows = Sequence[Sequence[Any]]
 TASK = "semeval2022_task2b/SubTaskB"
 SENSES = "astitch/EN_Extended_Noun_Compound_Senses_Dataset.csv"
 RELEASED = "idiolink/train/triplets_train_full.jsonl"
 GROUPS = f"{TASK}/TrainData/train_data.csv"
 RECORDS, QUERIES = "idiolink/train/indexes.json", "idiolink/val/queries.json"
 SCORES = f"ncimp/{SCORES_FILE}"
-OWN: Rows = [
-    ["text", "span", "label", "group"],
-    *([f"he broke the ice {i}", "broke the ice", i % 3, f"group {i}"] for i in range(8)),
-]
-OWN_FILES = ["labelled.parquet", "labelled.xlsx"]  # those of text have tests of their own
 
 
 def semeval(split: Any) -> Callable[[Path], Any]:
@@ -62,10 +52,6 @@ def idiolink(root: Path) -> Any:
 
 def items(split: Any) -> Callable[[Path], Any]:
     return lambda root: read_items(root / "admire", split).items
-
-
-def own(name: str) -> Callable[[Path], Any]:
-    return lambda root: len(read_own(root / name, val_share=0.3).train)
 
 
 # A file of the sample, or of a user's → what reads it from the folder of all.
@@ -87,7 +73,6 @@ TABLES: dict[str, Callable[[Path], Any]] = {
 READERS: dict[str, Callable[[Path], Any]] = {
     **{RECORDS: idiolink, QUERIES: idiolink, SCORES: ncimp("en"), **TABLES},
     RELEASED: lambda root: read_released(root / RELEASED, load_split(SAMPLE_ROOT / "idiolink", "train")),
-    **{name: own(name) for name in OWN_FILES},
 }
 
 
@@ -118,28 +103,13 @@ class Damaged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
-    """The sample without its images, and a user's files."""
+    """The sample without its images."""
     root = tmp_path_factory.mktemp("data") / "all"
     shutil.copytree(SAMPLE_ROOT, root, ignore=shutil.ignore_patterns("images"))
-    for name in OWN_FILES:
-        (root / name).write_bytes(content_of(name, OWN))
     return Damaged(root)
 
 
-def content_of(name: str, rows: Rows) -> bytes:
-    buffer = io.BytesIO()
-    if name.endswith(".parquet"):
-        columns = [pa.array(column) for column in zip(*rows[1:], strict=True)]
-        parquet.write_table(pa.Table.from_arrays(columns, [*rows[0]]), buffer)
-    else:
-        book = openpyxl.Workbook()
-        for row in rows:
-            book.active.append(row)
-        book.save(buffer)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize("name", [name for name in READERS if name not in OWN_FILES])
+@pytest.mark.parametrize("name", READERS)
 def test_a_file_as_a_whole(name: str, files: Damaged) -> None:
     """Missing, empty, no text, cut short; line ends and byte order marks make no difference."""
     path, read = files.root / name, READERS[name]
@@ -158,7 +128,7 @@ def test_a_file_as_a_whole(name: str, files: Damaged) -> None:
         path.write_bytes(good)
 
 
-@pytest.mark.parametrize("name", [RECORDS, RELEASED, GROUPS, SENSES, SCORES, *OWN_FILES])
+@pytest.mark.parametrize("name", [RECORDS, RELEASED, GROUPS, SENSES, SCORES])
 def test_bytes_changed_at_random(name: str, files: Damaged) -> None:
     good = damaged_bytes((files.root / name).read_bytes())
     fuzz(good, lambda damaged: files.read_or_refused(name, damaged))

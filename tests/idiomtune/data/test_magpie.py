@@ -71,14 +71,6 @@ def test_a_spoiled_file_is_named_by_line_and_field(tmp_path: Path, field: str, v
         read_magpie(written(tmp_path / "a", records), [])
 
 
-def test_offsets_outside_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    records = rows("break the ice", 4)
-    records[0]["offsets"] = [[5, 500]]
-    caplog.set_level("INFO")
-    assert len(read_magpie(written(tmp_path / "a", records), [])) == 7
-    assert "1 whose offsets are outside" in caplog.text
-
-
 def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

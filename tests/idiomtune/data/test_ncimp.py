@@ -118,13 +118,6 @@ def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, mess
     assert str(path) in str(caught.value)
 
 
-def test_the_repositorys_own_layout(folder: Path, tmp_path: Path) -> None:
-    above = tmp_path / "clone"
-    shutil.copytree(folder, above / "dataset")
-    (above / "dataset" / SCORES_FILE).rename(above / "dataset" / SCORES_FILE.replace(" ", "_"))
-    assert len(english(above).compounds) == 12
-
-
 def test_the_real_data(real_data: Path) -> None:
     files = DataFiles(FILES, real_data / "ncimp")
     read = read_ncimp(files, "en")

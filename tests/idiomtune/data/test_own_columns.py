@@ -58,11 +58,8 @@ def in_turn(*values: Any) -> list[Any]:
 # A column, its values in turn, and the columns that it stands beside.
 QA = ("query", "passage")
 ASKED: list[tuple[Any, ...]] = [
-    *(
-        (QA, "human judgement", 87, 12, 40),
-        (QA, "flag", *[""] * (NUM - 1), "bad"),
-        (QA, "Correct?", True, False),
-    ),
+    *((QA, "human judgement", 87, 12, 40), (QA, "Correct?", True, False)),
+    (QA, "flag", *[""] * (NUM - 1), "bad"),
     (QA, "score", *(i / 7 for i in range(NUM))),  # the name of a role
     (("premise", "hypothesis"), "gold_label", "entailment", "neutral", "contradiction"),
     (("sentence1", "sentence2"), "label", "0", "1", "2"),
@@ -140,11 +137,6 @@ def test_slips_in_a_mapping_are_told(tmp_path: Path) -> None:
     refused(lambda: load(tmp_path, pairs(), columns={"keep": "okk=1"}), "no table has the column 'okk'")
 
 
-def test_the_options_can_be_typed() -> None:
-    columns = compose_config("train", 'data.columns={keep: "a!=1", ignore: [c, "d e"]}')["data"]["columns"]
-    assert columns == {"keep": "a!=1", "ignore": ["c", "d e"]}
-
-
 HARMLESS: dict[str, list[Any]] = {
     **{"id": [*range(NUM)], "Unnamed: 0": [*range(NUM)], "pid": in_turn(71, 72), "span_id": in_turn(1, 2)},
     **{"language": in_turn("en", "no"), "annotator": in_turn("a", "b"), "year": in_turn(2019, 2020)},
@@ -191,15 +183,6 @@ def test_columns_of_sentences_are_asked_about_in_one_message(
     mapping = compose_config("train", shlex.split(command)[0])["data"]["columns"]
     assert mapping == {"ignore": asked}
     assert len(read(path, val_share=0.4, columns=mapping).train)
-
-
-def test_usage_is_the_meaning_where_no_column_is(tmp_path: Path) -> None:
-    usage = in_turn("literal", "idiomatic")
-    assert meanings(load(tmp_path, idioms(usage=usage))) == {"literal", "idiomatic"}
-    named = load(
-        tmp_path, idioms(label=usage, other=in_turn(1, 0)), columns={"meaning": "label", "ignore": "other"}
-    )
-    assert meanings(named) == {"literal", "idiomatic"}
 
 
 # Columns of texts → anchor, positive and negatives; or the one that is asked about.
