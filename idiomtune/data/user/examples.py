@@ -148,11 +148,11 @@ class ExampleTable(UserTable):
         read = [row for row in rows if self._holds("keep", row.values)]
         self._counts.update(rows=len(rows), keep=len(read))
 
-        def judged(record: UserRecord) -> tuple[bool, UserExample]:
+        def judge(record: UserRecord) -> tuple[bool, UserExample]:
             return self._holds("positive_if", record.values), self._example(record)
 
         try:
-            for is_right, example in self.read(judged, read) if read or not rows else ():
+            for is_right, example in self.read(judge, read) if read or not rows else ():
                 if is_right:
                     self._counts["positive_if"] += 1
                     yield example

@@ -274,7 +274,13 @@ def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) 
             overlap = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
             others = _name_rows(val.store, new, "; not trained on: ")
             notes.append(f"{overlap}, so the scores are of new rows of known groups{others}")
-    return UserExamples(train.store, train.rows[~is_in_both])
+    train = UserExamples(train.store, train.rows[~is_in_both])
+    if train.form == "pairs":
+        trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
+        is_trained = np.isin(val.store.text_ids[val.anchors + 1], trained)
+        if is_trained.any():
+            notes.append(f"held-out answers that are trained on too: {_rows(val, is_trained)}")
+    return train
 
 
 def _name_rows(store: TextTable, groups: NDArray[np.int64], before: str = ": ") -> str:
