@@ -51,7 +51,10 @@ _COLUMNS |= {"mwe", "pie", "multiword_expression"}
 # A dictionary with one of these names is a row, and not expression → meaning.
 _GLOSSARY_ROW = {"expression", "idiom", "meaning", "definition"}
 _QUOTED = re.compile('"(?:[^"]|"")*"')
-_QUOTE = ": a text with a comma or tab needs quotation marks; no cell of a TSV has a tab or line break"
+_QUOTE = (
+    ": a text with a comma needs quotation marks, a cell of a TSV has no tab or line break, and no title is "
+    "above the names of the columns"
+)
 # In bytes: a quotation mark that is not closed makes the rest of a file one cell.
 csv.field_size_limit(10_000_000)
 
