@@ -68,8 +68,6 @@ FILES = {
     "duplicates": RATED.replace("rating", "is_duplicate", 1),
     "preamble": table("question,answer", lambda i: f"{PREAMBLE} where is {i}?,{PREAMBLE} at home {i}."),
     "case": table("question,answer", lambda i: f"where is {i}?,WHERE is {i}?"),
-    "numbers": table("question,answer", lambda i: f"where is {i}?,{i}"),
-    "keys": table("question,answer", lambda i: f"{i},at home {i}"),
     "one_answer": table("question,answer", lambda i: f"where is {i}?,at home"),
     "one_text": table("text,label", lambda i: f"the same,l{i % 4}"),
     "level": table("sentence1,sentence2,score", lambda i: f"Cat {i}.,It {i}.,1"),

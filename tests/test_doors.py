@@ -306,30 +306,23 @@ FRAME = pd.DataFrame(LINES)
     "frame",
     [
         FRAME.set_index("idiom"),
-        FRAME.set_index("idiom", drop=False),
         FRAME.set_index(["idiom", "sense"]),
-        FRAME.set_index(["idiom", FRAME.index])[["sense"]],
-        FRAME.groupby("idiom", sort=False).first(),
-        FRAME.groupby(["idiom", "sense"], sort=False)[[]].first(),
     ],
 )
 def test_an_index_with_a_name_is_a_column(frame: Any) -> None:
     assert rows_of(frame, "data.train") == LINES
 
 
-@pytest.mark.parametrize("option", ["glossary", "model.glossary", "from"])
 @pytest.mark.parametrize(
     ("glossary", "names"),
     [
-        (FRAME.set_index("idiom")["sense"], ("expression", "meaning")),
-        (FRAME.groupby("idiom", sort=False)["sense"].agg(list), ("expression", "meaning")),
         ({"Idiom": [*FRAME["idiom"]], "Definition": [*FRAME["sense"]]}, ("Idiom", "Definition")),
         ({" MWE": FRAME["idiom"], "Gloss": FRAME["sense"]}, (" MWE", "Gloss")),
         ({"TERM": FRAME["idiom"].to_numpy(), "sense": (*FRAME["sense"],)}, ("TERM", "sense")),
     ],
 )
-def test_a_glossary_in_memory_is_read_by_its_names(glossary: Any, names: list[str], option: str) -> None:
-    assert rows_of(glossary, option) == [dict(zip(names, row.values(), strict=True)) for row in LINES]
+def test_a_glossary_in_memory_is_read_by_its_names(glossary: Any, names: list[str]) -> None:
+    assert rows_of(glossary, "glossary") == [dict(zip(names, row.values(), strict=True)) for row in LINES]
 
 
 def test_one_row_of_a_glossary_and_series_of_texts() -> None:
@@ -338,8 +331,6 @@ def test_one_row_of_a_glossary_and_series_of_texts() -> None:
         {"Idiom": "no cap", "Definition": "honestly"},
     ):
         assert rows_of(row, "glossary") == [row]
-    missing = pd.Series({"no cap": "honestly", "miss the boat": None})
-    assert [row["meaning"] for row in rows_of(missing, "glossary")] == ["honestly", ""]
     for series in (pd.Series(TEXTS), pd.Series(TEXTS, index=[f"id {n}" for n in range(len(TEXTS))])):
         assert rows_of(series, "corpus") == [{"text": text} for text in TEXTS]
 

@@ -29,16 +29,15 @@ from idiomtune.data.names import (
 from idiomtune.data.sources import SAMPLE_ROOT, published_files, warn_if_altered
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_words, plain_expression
+from idiomtune.io.cache import store_file
 from idiomtune.io.files import (
     cache_folder,
     fingerprint,
-    is_file,
     is_folder,
     raise_problems,
     read_checked,
     read_json,
     user_path,
-    write_json,
 )
 from idiomtune.io.tables import Row, read_checked_table
 from idiomtune.requests import EmbeddingRequest, Pooling, Role, find_span
@@ -62,7 +61,6 @@ REVISION_BY = "IDIOM_IDIOLINK_REVISION"  # names another; its files have no know
 # Of the public files at the default revision; others have no known sum.
 SHA256 = {file.path: str(file.sha256) for file in published_files(IDIOLINK).files.values()}
 _FILE = re.compile(r"data/[\w-]+/(indexes\.json|queries\.json|triplets_[\w-]+\.jsonl)", re.ASCII)
-_CHECKSUMS = "checksums.json"  # of the download; written last, so that its presence means that it is complete
 _TIMEOUT = 10.0  # seconds
 
 
@@ -165,16 +163,16 @@ def _download_root() -> Path:
         raise UserError(problem, option=REVISION_BY, file=revision)
     folder = cache_folder() / (f"idiolink-{revision}" if revision else "idiolink")
     checksums = {} if revision else SHA256
-    if not is_file(folder / _CHECKSUMS):
+    if not is_folder(folder):
         log.info("downloading the dataset %s from the Hugging Face Hub to %s", REPO, folder)
         _download(folder, revision or REVISION, checksums)
-    for name, expected in {**read_json(folder / _CHECKSUMS), **checksums}.items():
+    for name, expected in checksums.items():
         warn_if_altered(folder / name, expected, f" Delete the folder {folder} to download it again.")
     return folder / "data"
 
 
-def _download(folder: Path, revision: str, checksums: Mapping[str, str]) -> None:
-    """Download the files of all splits, all of one commit, and record their sums.
+def _download(target: Path, revision: str, checksums: Mapping[str, str]) -> None:
+    """Download the files of all splits, all of one commit: the folder is complete or not there.
 
     Raises:
         DataMissingError: if they cannot be downloaded, or one is not the published file.
@@ -183,21 +181,20 @@ def _download(folder: Path, revision: str, checksums: Mapping[str, str]) -> None
 
     from idiomtune.io.hub import CLIENT_ERRORS, reason_for
 
-    sums: dict[str, str] = {}
-    try:
+    def fetch(folder: Path) -> None:
         info = HfApi().dataset_info(REPO, revision=revision, timeout=_TIMEOUT)
         published = {file.rfilename for file in info.siblings or ()}
-        for name in sorted(filter(_FILE.fullmatch, published | checksums.keys())):
+        names = sorted(filter(_FILE.fullmatch, published | checksums.keys()))
+        for name in names:
             hf_hub_download(REPO, name, repo_type="dataset", revision=info.sha, local_dir=folder)
-            sums[name] = fingerprint(folder / name)
-            if sums[name] != checksums.get(name, sums[name]):
-                (folder / name).unlink()  # the next start would take it for the right one
-                raise OSError(
-                    f"{name} (revision {info.sha}): its SHA-256 is {sums[name]}, not {checksums[name]}"
-                )
-        if not sums:
+            if (sha256 := fingerprint(folder / name)) != checksums.get(name, sha256):
+                expected = checksums[name]
+                raise OSError(f"{name} (revision {info.sha}): its SHA-256 is {sha256}, not {expected}")
+        if not names:
             raise FileNotFoundError(f"the dataset on the Hub (revision {revision}) has no split")
-        write_json(folder / _CHECKSUMS, sums)
+
+    try:
+        store_file(target, fetch)
     except CLIENT_ERRORS as error:
         raise DataMissingError(
             f"the IdioLink data is not here and could not be downloaded from the Hugging Face Hub ({REPO}).\n"

@@ -34,29 +34,23 @@ class PublishedFile:
     """A file of a public repository.
 
     It is fetched from a commit rather than from a branch, so that it is the same file for everybody and every
-    day. If its sum is known, nothing else is accepted as a download; if not, what comes must at least be a
-    table with its columns.
+    day. If its sum is known, nothing else is accepted as a download; if not, at least no page is.
 
     Attributes:
         path: in the repository, at that commit.
         revision: the commit; `HEAD` if no commit is known to have it.
         sha256: of its content, in hexadecimal, as it was when this project's results were measured; None
             if it is not known.
-        columns: of a table whose sum is not known: those that it must have.
     """
 
     path: str
     revision: str
     sha256: str | None = None
-    columns: tuple[str, ...] = ()
 
     def check(self, path: Path) -> None:
         """Raises ValueError: if this is not the published file; a login page, for example."""
         if self.sha256 is None:
-            with path.open("rb") as file:
-                header = file.readline().decode(errors="replace")
-            if missing := [name for name in self.columns if name not in header]:
-                raise ValueError(f"the answer is not the published table: it has no column {missing[0]!r}")
+            _refuse_page(path)
         elif (actual := fingerprint(path)) != self.sha256:
             raise ValueError(f"its SHA-256 is {actual}, not the {self.sha256} of the published file")
 
@@ -87,8 +81,7 @@ def published_files(dataset: DatasetType) -> GitHubData:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["data_set"] == dataset.name]
     files = {}
     for row in rows:
-        columns = tuple(row["columns"].split(","))
-        files[row["file"]] = PublishedFile(row["path"], row["revision"], row["sha256"] or None, columns)
+        files[row["file"]] = PublishedFile(row["path"], row["revision"], row["sha256"] or None)
     return GitHubData(dataset, rows[0]["repository"], files)
 
 

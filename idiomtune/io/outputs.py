@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Collection, Iterator
@@ -13,6 +14,8 @@ from filelock import FileLock, Timeout
 from idiomtune.errors import UserError
 from idiomtune.io.files import free_name, seal, sync
 
+log = logging.getLogger(__name__)
+
 LOCK = ".lock"
 _NEW, _REPLACED = "new", "replaced"  # in the hidden folder
 _MAX_VANISHED = 10  # times that a folder may vanish between being made and locked
@@ -20,10 +23,6 @@ _MAX_VANISHED = 10  # times that a folder may vanish between being made and lock
 
 class TakenError(UserError):
     """Another process is working on an output, or it contains what must not be overwritten."""
-
-
-class MovedError(UserError):
-    """An output is complete under another name, since its own was taken meanwhile."""
 
 
 @contextmanager
@@ -89,13 +88,13 @@ def reserved_output(
     Raises:
         TakenError: if another process is working on the output.
         UserError: if something is there already, or the output cannot be written.
-        MovedError: if something else was put there meanwhile. It stays, and the output gets the first free
-            name of `<name>-2`, `<name>-3`, …
+
+    What somebody else puts there meanwhile stays: the output gets the first free name of `<name>-2`,
+    `<name>-3`, …, and a warning names it.
     """
     target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     work, name = target.parent / f".{target.name}.partial", f"{option}={path}"
     new, destination = work / _NEW / target.name, target
-    moved: MovedError | None = None
     with lock(work, name):
         try:
             _clear(work, target)
@@ -103,10 +102,7 @@ def reserved_output(
                 raise UserError(f"{name}: {problem}")
             was_there = target.exists()
             (new.parent if record is None else new).mkdir(parents=True)
-            try:
-                yield new
-            except MovedError as error:  # another output of this program; all of them are complete then
-                moved = error
+            yield new
             seal(new.parent)
             for state in resumed:
                 shutil.rmtree(work / state, ignore_errors=True)
@@ -128,10 +124,7 @@ def reserved_output(
                 (work / LOCK).unlink()
                 work.rmdir()
     if destination != target:
-        reason = "something else was put there meanwhile, and stays"
-        moved = MovedError(f"{name}: {reason}: the output is {destination}")
-    if moved is not None:
-        raise moved
+        log.warning("%s: something else was put there meanwhile: the output is %s", name, destination)
 
 
 def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import io
 import json
 import logging
 import math
@@ -16,7 +15,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
@@ -52,16 +50,13 @@ _COLUMNS = {"expression", "idiom", "phrase", "term", "text", "sentence", "anchor
 _COLUMNS |= {"mwe", "pie", "multiword_expression"}
 # A dictionary with one of these names is a row, and not expression → meaning.
 _GLOSSARY_ROW = {"expression", "idiom", "meaning", "definition"}
-_GLOSSARIES = ("glossary", "model.glossary", "from", "expressions")  # options
-_SEPARATOR = re.compile(r'"?sep=(\W)"?')
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _QUOTE = (
-    ": a comma or tab within a text needs quotation marks; a cell of a TSV has neither tab nor line break"
+    ": a text with a comma needs quotation marks, a cell of a TSV has no tab or line break, and no title is "
+    "above the names of the columns"
 )
-# In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
-# mark that is not closed makes the rest of a file one cell.
-_MAX_LINE = 10_000_000
-csv.field_size_limit(_MAX_LINE)
+# In bytes: a quotation mark that is not closed makes the rest of a file one cell.
+csv.field_size_limit(10_000_000)
 
 
 class Row(NamedTuple):
@@ -98,9 +93,8 @@ def write_table(data: Any, option: str = "data") -> str:
 
     Args:
         data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings), or
-            column → values; a frame of pandas, whose index is a column if it has a name, or of polars; a
-            series of pandas, as texts or with expressions as its index; a `datasets.Dataset`. A dictionary
-            with a key such as `expression` is a row.
+            column → values; a frame of pandas or polars; a `datasets.Dataset`. A dictionary with a key such
+            as `expression` is a row.
         option: that the data are for.
 
     Raises:
@@ -115,18 +109,10 @@ def write_table(data: Any, option: str = "data") -> str:
 def write_tables(data: Any, option: str) -> list[str]:
     """The paths of tables, or names such as those of glossaries: as :func:`write_table`.
 
-    A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a
-    path or a table by itself.
+    A list of rows is one table; of another list each part is a name, a path or a table by itself.
     """
-    if isinstance(data, list | tuple) and data and all(map(_is_pair, data)):
-        data = [{"expression": expression, "meaning": meaning} for expression, meaning in data]
     is_list = isinstance(data, list | tuple) and not (data and all(isinstance(row, Mapping) for row in data))
     return [write_table(part, option) for part in (data if is_list else [data])]
-
-
-def _is_pair(value: Any) -> bool:
-    is_list = isinstance(value, list | tuple)
-    return is_list and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
 def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
@@ -150,12 +136,11 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
 def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
     """The rows of data in memory, with the values that JSON has. Raises as :func:`write_table`."""
     records: Any = _rows_of_columns(data, option)
-    is_series = option in _GLOSSARIES and hasattr(data, "fillna") and not hasattr(data, "columns")
-    is_mapping = isinstance(data, Mapping) and records is None and not _names(data) & _GLOSSARY_ROW
-    if is_glossary := is_series or is_mapping:
+    is_glossary = isinstance(data, Mapping) and records is None and not _names(data) & _GLOSSARY_ROW
+    if is_glossary:
         records = [
             {"expression": expression, "meaning": "" if sense is None else sense}
-            for expression, meaning in (data.fillna("") if is_series else data).items()
+            for expression, meaning in data.items()
             for sense in (meaning if isinstance(meaning, list | tuple) else [meaning]) or [""]
         ]
     elif isinstance(data, Mapping):
@@ -165,8 +150,8 @@ def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
         records = data.to_list()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
-        levels = [n for n, name in enumerate(data.index.names) if name is not None and name not in data]
-        data = data.reset_index(level=levels, allow_duplicates=True)
+        if any(name is not None for name in data.index.names):
+            data = data.reset_index(allow_duplicates=True)
         columns = list(data.columns)
         if len(set(columns)) < len(columns):
             raise UserError("has a column twice", option=option, field=str(max(columns, key=columns.count)))
@@ -181,16 +166,7 @@ def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
 
 
 def has_columns(data: Any) -> bool:
-    """Whether it is a dictionary of columns: name → its values, a list or an array.
-
-    Raises:
-        UserError: if it is a dictionary of several data sets.
-    """
-    if hasattr(data, "num_rows") and isinstance(data, Mapping):
-        parts = ", ".join(map(repr, data))
-        raise UserError(
-            f"is several data sets ({parts}): give one as data=, another as val=, as parts['train']"
-        )
+    """Whether it is a dictionary of columns: name → its values, a list or an array."""
     is_named = isinstance(data, Mapping) and len(data) > 0 and not data.keys() & {"train", "val"}
     return is_named and all(hasattr(v, "__len__") and not isinstance(v, str | Mapping) for v in data.values())
 
@@ -200,15 +176,14 @@ def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, An
         raise UserError(f"must be a dictionary, got {describe_type(record)}", option=option, row=number)
     row = {}
     for name, value in record.items():
+        where: dict[str, Any] = {"option": option, "row": number, "field": one_line(f"{name!s:.60}")}
+        if not isinstance(name, str) or not (isinstance(value, str) or not has_texts):
+            expected = "a text, as in {expression: meaning}" if has_texts else "a text"
+            raise UserError(f"must be {expected}, got {describe_type(value if has_texts else name)}", **where)
         try:
-            for text in (name, value) if has_texts else (name,):
-                if not isinstance(text, str):
-                    expected = "a text, as in {expression: meaning}" if has_texts else "a text"
-                    raise ValueError(f"must be {expected}, got {describe_type(text)}")
-            row[_json_value(name)] = _json_value(value)
-        except (RecursionError, ValueError) as error:
-            problem = str(error) if isinstance(error, ValueError) else "is nested too deeply, or in itself"
-            raise UserError(problem, option=option, row=number, field=one_line(f"{name!s:.60}")) from None
+            row[name] = _json_value(value)
+        except ValueError as error:
+            raise UserError(str(error), **where) from None
     return row
 
 
@@ -250,7 +225,7 @@ def _input_file(lines: Iterable[str], suffix: str) -> str:
     return str(path)
 
 
-def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
+def read_rows(path: Path, *, columns: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`). Blank
@@ -260,7 +235,6 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         path: the file.
         columns: those that the table must have; the first names its rows in messages. JSON lines are not
             checked for them, since each row may have other fields.
-        kind: `.csv`, `.tsv`, `.jsonl`, `.parquet` or `.xlsx`, whatever the file's suffix.
 
     Raises:
         UserError: naming the file, and the row or line. At once: a file that is missing, of another kind,
@@ -270,7 +244,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     """
     if not is_file(path):
         raise UserError("there is no such file", file=path)
-    suffix = kind or _suffix(path)
+    suffix = _suffix(path)
     problems: list[str] = []
     if suffix in _DELIMITERS:
         rows = _with_header(path, _read_delimited(path, _DELIMITERS[suffix]), columns, problems)
@@ -281,8 +255,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     elif suffix == ".xlsx":
         rows = _with_header(path, _read_spreadsheet(path, problems), columns, problems)
     else:
-        is_sheet = suffix in (".ods", ".xls", ".xlsm", ".numbers")
-        raise UserError("save it as .xlsx or .csv" if is_sheet else f"is not one of {KINDS}", file=path)
+        raise UserError(f"is not one of {KINDS}: save it as .xlsx or .csv", file=path)
     row = None
     for row in rows:
         yield row
@@ -291,7 +264,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         raise UserError("there is no row", file=path)
 
 
-def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:
+def read_table(path: Path, model: type[R]) -> Iterator[tuple[int, R]]:
     """The rows of a table as records of a pydantic model, each with its number.
 
     Its fields are columns, by their aliases where they have one. Those without a default must be there; the
@@ -300,34 +273,25 @@ def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterat
     """
     fields = model.model_fields.items()
     columns = [field.alias or name for name, field in fields if field.is_required()]
-    return read_checked_table(
-        path, columns, lambda row: (row.number, model.model_validate(row.values)), kind=kind
-    )
+    return read_checked_table(path, columns, lambda row: (row.number, model.model_validate(row.values)))
 
 
-def read_checked_table(
-    path: Path, columns: Sequence[str], make: Callable[[Row], T], *, kind: str | None = None
-) -> Iterator[T]:
+def read_checked_table(path: Path, columns: Sequence[str], make: Callable[[Row], T]) -> Iterator[T]:
     """The result of `make` for each row of a table; its ValueErrors are collected.
 
     Args:
-        path, columns, kind: as for :func:`read_rows`.
+        path, columns: as for :func:`read_rows`.
 
     Raises:
         UserError: as :func:`read_rows`; after the last row, naming file and row of all problems.
     """
-    is_counted_by_line = (kind or _suffix(path)) in _JSON_LINES  # as editors do; a first field may be long
-
-    def where(row: Row) -> str:
-        return f"line {row.number}" if is_counted_by_line else name_row(*row, columns[0])
-
-    return read_checked(read_rows(path, columns=columns, kind=kind), make, path, where)
+    return read_checked(read_rows(path, columns=columns), make, path, lambda row: name_row(*row, columns[0]))
 
 
 def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
     """`row 12 (expression break the ice)`."""
     name = values.get(named_by)
-    return f"row {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
+    return f"row {number}" + (f" ({named_by} {name[:60]})" if isinstance(name, str) and name else "")
 
 
 def is_table(path: Path) -> bool:
@@ -357,29 +321,18 @@ def _with_header(
             header = cells
             _check_columns(path, header, columns)
             continue
-        if not any(header[1:]) and any(map(str.strip, cells[1:])):
-            advice = (
-                f"if the names are in row {number}, remove the rows above it; otherwise give each column "
-            )
-            advice += "a name, and put texts with commas in quotation marks"
-            raise UserError(f"the first row is {header[0]!r} alone: {advice}", file=path)
         values = dict(zip(header, cells, strict=False))
         if len(cells) == len(header):
             yield Row(number, values)
         else:
             row = name_row(number, values, columns[0] if columns else "")
-            advice = _QUOTE * (len(cells) > len(header) or _suffix(path) == ".tsv")
-            problems.append(f"{row}: has {len(cells)} fields, but the header has {len(header)}{advice}")
+            problems.append(f"{row}: has {len(cells)} fields, but the header has {len(header)}{_QUOTE}")
     if header is None:
         _check_columns(path, [], columns)
 
 
 def _read_delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    lines = io.StringIO("".join(text_lines_of(path)), newline="")
-    if match := _SEPARATOR.fullmatch(lines.readline().rstrip("\r\n")):  # as spreadsheets write it
-        delimiter = match[1]
-    else:
-        lines.seek(0)
+    lines = text_lines_of(path)
     # Strict: otherwise an open quotation mark would swallow the rows after it.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     number, first_line = 0, 1
@@ -414,45 +367,39 @@ def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -
 def _read_json(path: Path, problems: list[str]) -> Iterator[Row]:
     """The objects of JSON lines; in `.json` also those of a list, or of one object with columns."""
     lines = [(number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip()]
-    if lines and lines[0][1].lstrip().startswith("[") and _suffix(path) != ".json":
-        raise UserError("is a list in JSON, not an object in each line: name it .json", file=path)
-    if _suffix(path) == ".json" and (document := _json_document(path)):
+    if _suffix(path) == ".json" and (document := _json_document(path, lines)):
         lines = [(number, json.dumps(record)) for number, record in enumerate(document, 1)]
     for number, line in lines:
         try:
             values = parse_json(line)
             if not isinstance(values, dict):
-                raise ValueError(f"expected an object, got {type(values).__name__}")
+                raise ValueError(f"expected an object, got {type(values).__name__} (a list is named .json)")
             if "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
                 raise ValueError("contains an unpaired surrogate (invalid Unicode)")
-        except json.JSONDecodeError as error:
-            problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         else:
             yield Row(number, values)
 
 
-def _json_document(path: Path) -> list[Any]:
+def _json_document(path: Path, lines: Sequence[tuple[int, str]]) -> list[Any]:
     """The rows of a file that is one list, or one object of columns; none of JSON lines."""
+    text = "".join(line for _, line in lines)
     try:
-        content = parse_json(text := "".join(text_lines_of(path)))
-    except json.JSONDecodeError as error:
+        content = parse_json(text)
+    except ValueError as error:
         if text.lstrip().startswith("["):
-            position = f"line {error.lineno}, column {error.colno}"
-            raise UserError(f"not valid JSON: {error.msg}", file=path, row=position) from None
-        return []
-    except ValueError:  # of a line, which is then named
+            raise UserError(f"not valid JSON: {error}", file=path) from None
         return []
     return content if isinstance(content, list) else _rows_of_columns(content, str(path)) or [content]
 
 
 def _rows_of_columns(data: Any, option: str) -> list[dict[str, Any]] | None:
-    """The rows of `{"expression": […], "meaning": […]}`, or of `{"expression": {"0": …}, …}`; else None."""
+    """The rows of `{"expression": […], "meaning": […]}`; else None."""
     if not isinstance(data, Mapping) or not (_names(data) & _COLUMNS or option.startswith("data.")):
         return None
-    columns = [list(value.values()) if isinstance(value, Mapping) else value for value in data.values()]
-    if not all(hasattr(column, "__len__") and not isinstance(column, str) for column in columns):
+    columns = data.values()
+    if not all(hasattr(column, "__len__") and not isinstance(column, str | Mapping) for column in columns):
         return None
     lengths = dict(zip(data, map(len, columns), strict=True))
     if len({*lengths.values()}) > 1:
@@ -480,39 +427,28 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """The cells of the only visible sheet, as CSV has them."""
+    """The cells of the only sheet, as CSV has them."""
     import openpyxl  # takes a moment
 
     try:
         with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep, such as validation
-            book, saved = (openpyxl.load_workbook(path, data_only=is_saved) for is_saved in (False, True))
+            book = openpyxl.load_workbook(path)
     except Exception as error:  # of many kinds
         message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
         raise UserError(message, file=path) from None
-    filled = [s for s in book.worksheets if any(cell is not None for row in s.values for cell in row)]
-    sheets = [sheet for sheet in filled if sheet.sheet_state == "visible"] or filled
+    sheets = [s for s in book.worksheets if any(cell is not None for row in s.values for cell in row)]
     if len(sheets) > 1:
         names = ", ".join(repr(sheet.title) for sheet in sheets)
         raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)
-    if len(filled) > len(sheets):
-        hidden = ", ".join(repr(sheet.title) for sheet in filled if sheet not in sheets)
-        log.warning("%s: the sheet %r is read, not what is hidden: %s", path, sheets[0].title, hidden)
     width = 0
     for sheet in sheets:
-        for cells in list(sheet.merged_cells.ranges):  # each of their rows has the value
-            if cells.max_col > cells.min_col:
-                problems.append(f"row {cells.min_row}: {cells} is merged: write each as a cell of its own")
-            value = sheet.cell(cells.min_row, cells.min_col).value
-            sheet.unmerge_cells(str(cells))
-            for row in range(cells.min_row, cells.max_row + 1):
-                sheet.cell(row, cells.min_col, value)
+        for cells in sheet.merged_cells.ranges:
+            problems.append(f"row {cells.min_row}: {cells} is merged: write each as a cell of its own")
         for number, row in enumerate(sheet.iter_rows(), 1):
             try:
-                texts = [_cell_text(cell, saved[sheet.title][cell.coordinate]) for cell in row]
+                texts = list(map(_cell_text, row))
             except ValueError as error:
                 problems.append(f"row {number}: {error}")
-                if not width:
-                    return
                 continue
             num_filled = max((column for column, text in enumerate(texts, 1) if text), default=0)
             width = width or num_filled
@@ -520,14 +456,12 @@ def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, li
                 yield number, texts[: max(width, num_filled)]
 
 
-def _cell_text(cell: Any, saved: Any) -> str:
-    """A cell as CSV has it, of a formula its saved value. Raises ValueError with the address."""
-    value = saved.value if cell.data_type == "f" else cell.value
-    if value is None and cell.data_type == "f" and saved.data_type != "str":
-        advice = "open the file in a spreadsheet program and save it"
-        raise ValueError(f"cell {cell.coordinate} has a formula whose value was not saved: {advice}")
-    if "e" in (cell.data_type, saved.data_type):
-        raise ValueError(f"cell {cell.coordinate} has the error {value}")
+def _cell_text(cell: Any) -> str:
+    """A cell as CSV has it. Raises ValueError with the address."""
+    value = cell.value
+    if cell.data_type in "fe":
+        kind = "a formula" if cell.data_type == "f" else "the error"
+        raise ValueError(f"cell {cell.coordinate} has {kind}, {value}: write its value, or save as .csv")
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, float) and value.is_integer():
@@ -537,8 +471,8 @@ def _cell_text(cell: Any, saved: Any) -> str:
     return "" if value is None else str(value)
 
 
-def lines_of(path: Path, max_bytes: int = -1) -> Iterator[bytes]:
-    r"""The lines of a file, packed (`.gz`) or not, each with its end, which is `\n`; of a long one parts.
+def lines_of(path: Path) -> Iterator[bytes]:
+    r"""The lines of a file, packed (`.gz`) or not, each with its end, which is `\n`.
 
     Raises:
         UserError: if it cannot be read.
@@ -546,7 +480,7 @@ def lines_of(path: Path, max_bytes: int = -1) -> Iterator[bytes]:
     try:
         is_packed = path.suffix.lower() == ".gz"
         with cast(IO[bytes], gzip.open(path)) if is_packed else path.open("rb") as file:
-            yield from iter(partial(file.readline, max_bytes), b"")
+            yield from file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"cannot be unpacked as gzip: {error}", file=path) from None
     except OSError as error:
@@ -559,9 +493,7 @@ def text_lines_of(path: Path) -> Iterator[str]:
     Raises:
         UserError: where a line cannot be read.
     """
-    for number, line in enumerate(lines_of(path, _MAX_LINE), 1):
-        if len(line) == _MAX_LINE:
-            raise UserError(f"has more than {_MAX_LINE:,} bytes", file=path, row=f"line {number}")
+    for number, line in enumerate(lines_of(path), 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:

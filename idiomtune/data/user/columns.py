@@ -20,21 +20,17 @@ def value_key(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
-def read_condition(text: str, option: str) -> list[tuple[str, Callable[[Any], bool]]]:
-    """Columns and tests of a condition: `label=1`, `label=1|2`, `label!=0`, `score>=0.5`; ` & ` between them.
+def read_condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
+    """Column and test of a condition: `label=1`, `label=1|2`, `label!=0`, `score>=0.5`.
 
     Raises:
         UserError: if it is none of these.
     """
-    tests: list[tuple[str, Callable[[Any], bool]]] = []
-    for part in text.split(" & "):
-        words = [word.strip() for word in re.split("(>=|!=|=)", part, maxsplit=1)]
-        column, sign, right = (*words, "", "")[:3]
-        if not right or (sign == ">=" and as_number(right) is None):
-            advice = "a column and its value, such as label=1, label!=0 or score>=0.5; several between ' & '"
-            raise UserError(f"{option} is {advice}; got {text!r}")
-        tests.append((column, partial(_holds, sign, right)))
-    return tests
+    column, sign, right = ([word.strip() for word in re.split("(>=|!=|=)", text, maxsplit=1)] + ["", ""])[:3]
+    if not right or (sign == ">=" and as_number(right) is None):
+        advice = "a column and its value, such as label=1, label=1|2, label!=0 or score>=0.5"
+        raise UserError(f"{option} is {advice}; got {text!r}")
+    return column, partial(_holds, sign, right)
 
 
 def _holds(sign: str, right: str, value: Any) -> bool:
@@ -56,14 +52,19 @@ def as_number(value: Any) -> float | None:
     return number if abs(number) < float("inf") else None
 
 
-def read_marks(text: Any, kind: str) -> tuple[str, int, int, int] | None:
-    """A text without marks of a kind, the ends of what they mark, and the number of its parts; None without.
+def read_marks(text: Any, kind: str) -> tuple[str, int, int] | None:
+    """A text without marks of a kind, and the ends of the one part that they mark; None without.
 
-    Blanks between two parts belong to both: `<b>broke</b> <b>the ice</b>` is one.
+    Between marked words, blanks are marked too: `<b>broke</b> <b>the ice</b>` is one part.
     """
-    before, *parts = re.split(MARKS[kind], text) if isinstance(text, str) else ("",)
-    bare, after = before + "".join(parts), "".join(parts[-1:])
-    if not parts or any(mark in bare for mark in kind.split("…")) or not (before + after).strip():
+    if not isinstance(text, str):
         return None
-    num_parts = 1 + sum(bool(between.strip()) for between in parts[1:-1:2])
-    return bare, len(before), len(bare) - len(after), num_parts
+    start_mark, end_mark = map(re.escape, kind.split("…"))
+    text = re.sub(rf"{end_mark}(\s+){start_mark}", r"\1", text)
+    matches = [*re.finditer(MARKS[kind], text)]
+    if len(matches) != 1 or matches[0][0] == text.strip():
+        return None
+    start, end = matches[0].span()
+    bare = text[:start] + matches[0][1] + text[end:]
+    is_nested = any(mark in bare for mark in kind.split("…"))
+    return None if is_nested else (bare, start, start + len(matches[0][1]))

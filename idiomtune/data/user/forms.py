@@ -16,7 +16,6 @@ from pathlib import Path
 from idiomtune.io.tables import normalise
 
 SPAN_PARTS = ("span", "span_start", "span_end")
-_VERDICT = "answer"  # of Prodigy, where another column has the positive
 # Role of a text → that of a span in it.
 SPAN_OF = {
     **{"text": "span", "anchor": "span", "positive": "positive_span"},
@@ -63,14 +62,9 @@ class Form:
         mapped = {column: role for role, column in chosen.items()}
         columns: dict[str, list[str]] = {}
         for column in header:
-            name = mapped.get(column, column)
-            role = name if column in mapped and name in self.roles else self.role_of(name)
-            if role is not None:
+            if role := self.role_of(mapped.get(column, column)):
                 columns.setdefault(role, []).append(column)
-        for role, matches in columns.items():
-            texts = [c for c in matches if role in self.several and normalise(c) != _VERDICT]
-            columns[role] = [c for c in matches if c in mapped] or texts or matches
-        return columns
+        return {role: [c for c in names if c in mapped] or names for role, names in columns.items()}
 
 
 # Each row: a section, a role, the names of its columns.
@@ -91,25 +85,23 @@ def _roles(*sections: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-# What is trained on: the first that fits counts.
+# What is trained on: the first that fits counts. Beside a group, a label is read only if the user says so.
 _SCORED = ("sentence1", "sentence2", "score")
-_PAIR, _SENTENCE = ("negatives", "meaning", "row"), _roles("sentence", "usage", "meaning", "row")
 TRAINED = (
-    Form("pairs", _roles("pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
-    # As sentence-transformers numbers columns.
-    Form("scored", _roles("sentences from 0", "score", "row"), _SCORED),
-    Form("pairs", _roles("pair from 0", "meaning", "row"), ("anchor", "positive"), ("negative",)),
     Form("scored", _roles("two sentences", "score", "row"), _SCORED),
-    # With the columns of scored pairs, without a score.
-    Form("pairs", _roles("two sentences as pair", *_PAIR), ("anchor", "positive"), ("negative",)),
-    # With the columns of pairs, if the user says which column has their score.
-    Form("scored", _roles("score", "two sentences", "row", "pair as two sentences"), _SCORED),
-    # A sentence and its paraphrase.
-    Form("pairs", _roles("sentence as pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
-    Form("sentences", _SENTENCE, ("text", "label")),
-    Form("sentences", _SENTENCE, ("text", "group")),
+    *(
+        Form(
+            "pairs",
+            _roles(texts, "negatives", "meaning", "row"),
+            ("anchor", "positive"),
+            ("positive", "negative"),
+        )
+        for texts in ("pair", "paraphrase")
+    ),
+    Form("scored", _roles("pair with score", "score", "row"), _SCORED),
+    Form("sentences", _roles("sentence", "meaning", "row"), ("text", "group")),
+    Form("sentences", _roles("sentence", "label", "meaning", "row"), ("text", "label")),
 )
-LABELS = _SENTENCE["label"]  # of a sentence, of its group's meaning, of a pair: which, is asked
 # Columns that are asked about where training does not read them, and those that never are.
 NAMES = {name for form in TRAINED for names in form.roles.values() for name in names}
 _ANNOTATIONS = [name for names in _roles("annotation").values() for name in names]

@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 _MAX_NAMED = 3
 _HASH = np.int64(31)  # of two ids: the product wraps around, as hashes may
-_LOOKED_AT = 1000  # rows whose texts may turn out to be numbers of rows
-_TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
 
 Mined = Mapping[str, list[str]]  # anchor → its negatives
 
@@ -45,13 +43,6 @@ def read_corpus(names: Sequence[str]) -> list[str]:
     """
     tables = [UserTable(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
     return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked_text()[0])))
-
-
-def with_negatives(example: UserExample, mined: Mined) -> UserExample:
-    """A pair with the negatives that were mined for its anchor, after its own."""
-    own = {sentence.text for sentence in example.sentences}
-    more = [Sentence(text) for text in mined.get(example.sentences[0].text, ()) if text not in own]
-    return replace(example, sentences=(*example.sentences, *more))
 
 
 @dataclass(frozen=True)
@@ -77,15 +68,12 @@ class _Facts:
     """What is kept over all tables of a run.
 
     Attributes:
-        spellings: name → the first name that differs from it only in case, blanks and the like.
-        columns: those of any table.
-        named: those that the user names without a role.
+        spellings: key of a name → the name as it is first spelled.
     """
 
+    tables: list[ExampleTable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     spellings: dict[str, str] = field(default_factory=dict)
-    columns: set[str] = field(default_factory=set)
-    named: set[str] = field(default_factory=set)
 
 
 def check_heads(data: UserData) -> None:
@@ -145,12 +133,9 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
         raise UserError(MISSING_TRAIN_MESSAGE)
     train_sources = find_sources(data.train, "data.train")
     val_sources = find_sources(data.val or [], "data.val")
-    if shared := {s.name for s in train_sources} & {s.name for s in val_sources}:
-        raise UserError(f"data.train and data.val both name {min(shared)}")
     facts = _Facts()
     notes = facts.notes
     train = _read(train_sources, data, facts, mined)
-    _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]
         problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
@@ -162,8 +147,9 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
             raise UserError(problem, file=val_sources[0].name)
     else:
         train, val = _split(train, data.val_share, notes)
-    if missing := sorted(facts.named - facts.columns):
-        near = list_names(difflib.get_close_matches(missing[0], facts.columns) or sorted(facts.columns))
+    columns = {column for table in facts.tables for column in table.columns}
+    if missing := sorted(facts.tables[0].named - columns):
+        near = list_names(difflib.get_close_matches(missing[0], columns) or sorted(columns))
         raise UserError(f"data.columns: no table has the column {missing[0]!r} (is it one of {near}?)")
     train = _without_held_out(train, val, notes)
     if not len(train):
@@ -182,23 +168,26 @@ def _read(
     copies, form = list[str](), ""
     for source in sources:
         table = ExampleTable(source, data.columns, data.form, facts.spellings)
-        wrong = table.negatives()
-        negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
-        for example in table.examples():
-            wrong.pop(example.sentences[0].text, None)
-            form = form or table.form.name
-            if table.form.name != form:
-                problem = f"has {table.form.name}, but {sources[0].name} has {form}: leave one out, "
-                problem += "or train on both as parts of a mixture (+experiment=mixture)"
-                raise UserError(problem, file=source.name)
-            row = with_negatives(example, negatives) if negatives else example
+        read = list(table.examples())
+        form = form or table.form.name
+        if table.form.name != form:
+            problem = f"has {table.form.name}, but {sources[0].name} has {form}: leave one out, "
+            problem += "or train on both as parts of a mixture (+experiment=mixture)"
+            raise UserError(problem, file=source.name)
+        for example in read:
+            anchor = example.sentences[0].text
+            own = {sentence.text for sentence in example.sentences}
+            others = (*mined.get(anchor, ()), *table.negatives.get(anchor, ()))
+            negatives = [Sentence(text) for text in others if text not in own]
+            row = replace(example, sentences=(*example.sentences, *negatives))
             if first.setdefault(replace(row, number=0), (source.name, row))[1] is not row:
                 copies.append(f"{source.name} row {row.number}")
-        facts.columns.update(table.columns)
-        facts.named |= table.named
+        facts.tables.append(table)
         facts.notes.append(table.about())
-        if wrong:
-            facts.notes.append(f"left out, since no row of them is right: {list_names([*wrong], _MAX_NAMED)}")
+        if wrong := [*table.negatives.keys() - {example.sentences[0].text for example in read}]:
+            facts.notes.append(
+                f"left out, since no row of them is right: {list_names(sorted(wrong), _MAX_NAMED)}"
+            )
     store = TextTable(form, [*first.values()])
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
@@ -212,24 +201,21 @@ def _read(
 
 def _warn_of_contradictions(examples: UserExamples) -> None:
     """Log a warning of texts that different rows label differently."""
-    store, kind = examples.store, "texts" if examples.form == "sentences" else "pairs"
+    are_sentences = examples.form == "sentences"
     read_as: dict[Any, dict[Any, list[int]]] = {}  # text → label → rows
     for row, key in enumerate(_keys(examples).tolist()):
-        example = store.rows[int(examples.rows[row])]
-        anchor, label = example.sentences[0], example.label or example.score
-        if examples.form == "sentences" and label is None:
-            key, label = (key, anchor.span, anchor.group), anchor.meaning
-        elif examples.form == "sentences":
-            key = key, anchor.span
-        read_as.setdefault(key, {}).setdefault(label, []).append(row)
+        example = examples.store.rows[int(examples.rows[row])]
+        anchor = example.sentences[0]
+        label = (example.label or anchor.meaning) if are_sentences else example.score
+        group = anchor.group if example.label is None else None
+        use = (key, anchor.span, group) if are_sentences else key
+        read_as.setdefault(use, {}).setdefault(label, []).append(row)
     several = [labels for labels in read_as.values() if len(labels) > 1]
     if several:
-        name = "labels" if store.has_labels else "meanings of one group" if kind == "texts" else "scores"
-        names = examples.names(
-            sorted(row for rows in several for of_label in rows.values() for row in of_label)
-        )
-        problem = f"{len(several)} {kind} have several {name}, and are read as each"
-        log.warning("%s: correct them, or leave rows out: %s", problem, _count(names))
+        rows = sorted(row for labels in several for of_label in labels.values() for row in of_label)
+        kind = "texts have several labels or meanings" if are_sentences else "pairs have several scores"
+        advice = "are read as each: correct them, or leave rows out"
+        log.warning("%d %s, and %s: %s", len(several), kind, advice, _count(examples.names(rows)))
 
 
 def _with_meanings(examples: UserExamples) -> UserExamples:
@@ -248,19 +234,6 @@ def _with_meanings(examples: UserExamples) -> UserExamples:
     if store.form == "sentences" and not store.has_labels:
         return UserExamples(store, examples.rows[~lacks["meaning"]])
     return examples
-
-
-def _check_text_columns(store: TextTable, source: str) -> None:
-    """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
-    for position, role in enumerate(_TEXT_ROLES[store.form]):
-        texts = [row.sentences[position].text for row in store.rows[:_LOOKED_AT]]
-        counts = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
-        ids = store.text_ids[store.first[:-1] + position]
-        are_equal = len(ids) > 1 and (ids == ids[0]).all()
-        if are_equal or (len(counts) == len(texts) > 2 and (np.diff(counts) == 1).all()):
-            problem = f"the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
-            problem += f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'"
-            raise UserError(problem, file=source)
 
 
 def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[UserExamples, UserExamples]:

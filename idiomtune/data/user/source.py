@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -56,15 +55,12 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
                 raise UserError(f"the folder contains no table ({KINDS})", option=option, file=name)
             sources += [Source(str(table), table) for table in tables]
         elif is_file(path):
-            name = f"{option}, in memory" + f" ({len(sources) + 1})" * (len(names) > 1)
-            name = name if is_from_memory(path) else str(path)
-            sources.append(Source(name, path))
+            in_memory = f"{option}, in memory" + f" ({len(sources) + 1})" * (len(names) > 1)
+            sources.append(Source(in_memory if is_from_memory(path) else str(path), path))
         else:
-            several = f"; write several files as a list, '{option}=[{name}]'" if "," in name else ""
-            problem = f"there is no such file or folder{several}. A data set of the Hub: "
-            raise DataMissingError(f"{problem}hf:<owner>/<name>:<split>", option=option, file=name)
-    if twice := [name for name, num in Counter(source.name for source in sources).items() if num > 1]:
-        raise UserError(f"names {min(twice)} twice", option=option)
+            problem = "there is no such file or folder; several are a list, [a.csv,b.csv]. A data set of the "
+            problem += "Hub: hf:<owner>/<name>:<split>"
+            raise DataMissingError(problem, option=option, file=name)
     return sources
 
 
@@ -87,21 +83,10 @@ def _hub_source(name: str, option: str) -> Source:
     # The library names the folder of its cache by the commit.
     folders = {Path(file["filename"]).parent.name for file in rows.cache_files}
     commit = next(filter(_COMMIT.fullmatch, folders), None) if len(folders) == 1 else None
-    # Offline, it takes whatever it has.
-    if revision is not None and commit != _commit_of(repo, revision):
-        problem = "the Hugging Face Hub is unavailable, and its cache has another revision, the commit "
-        problem += f"{commit or '(unknown)'}: give that one, or try again with a network"
-        raise DataMissingError(problem, **named)
+    is_pinned = revision is not None and _COMMIT.fullmatch(revision)
+    if is_pinned and commit != revision:  # offline, the library takes whatever it has
+        problem = (
+            f"the cache has another revision, the commit {commit or '(unknown)'}: give that one, or try "
+        )
+        raise DataMissingError(f"{problem}again with a network", **named)
     return Source(name.partition("@")[0], None, commit, rows)
-
-
-def _commit_of(repo: str, revision: str) -> str | None:
-    """The commit of a branch or tag; None if the Hub is unavailable."""
-    if _COMMIT.fullmatch(revision):
-        return revision
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().dataset_info(repo, revision=revision).sha
-    except Exception:  # of many kinds, too
-        return None

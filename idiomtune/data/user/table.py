@@ -18,7 +18,7 @@ from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
-from idiomtune.io.tables import Row, has_header, name_row, normalise, shown_path
+from idiomtune.io.tables import Row, name_row, normalise, shown_path
 from idiomtune.requests import find_span
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,6 @@ Span = tuple[int, int]
 
 _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
 _NAMING = ("id", "expression")  # roles that name a row in messages
-_LABELS = ("group", "meaning", "label", "usage", "literal")  # roles whose names may be true and false
-_ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _SPAN_END = "\ue000"  # of private use: where a span begins and ends while markup is removed
 _IDS = {"", "id", "_id", "idx", "index", "query_id", "iteration"}  # columns; the last of TREC
@@ -79,20 +77,20 @@ class UserRecord:
 
     def text(self, role: str) -> str:
         """A text with visible characters, without markup."""
-        if text := self.cleaner.clean(self._raw_text(role), self.number):
-            return text
-        raise self.error(role, "has nothing but markup")
+        text = self.cleaner.clean(self._raw_text(role), self.number)
+        if all(unicodedata.category(c) in _INVISIBLE for c in text):
+            raise self.error(role, "has no visible characters but markup")
+        return text
 
     def _raw_text(self, role: str) -> str:
-        value = self.cell(role)
-        if not isinstance(value, str):
+        if not isinstance(value := self._single(role), str):
             raise self.error(role, f"must be a text, got {value!r}")
-        if "\0" in value:
-            raise self.error(role, "contains a NUL character")
-        if not value.isprintable() and all(unicodedata.category(c) in _INVISIBLE for c in value):
-            raise self.error(role, f"contains only invisible characters: {value!a}")
-        if value[0] == "[" and [*map(type, _any_list(value) or ())][1:2] == [str]:
-            raise self.error(role, f"is a list, and must be one text: {value[:80]!r}")
+        return value
+
+    def _single(self, role: str) -> Any:
+        value = self.cell(role)
+        if _any_list(value) is not None:
+            raise self.error(role, f"is a list, and must be one value: {one_line(str(value)[:80])}")
         return value
 
     def optional_text(self, role: str) -> str | None:
@@ -100,19 +98,13 @@ class UserRecord:
         return self.text(role) if self.has(role) else None
 
     def name(self, role: str) -> str:
-        """A name, which may be a whole number, or a list of one."""
-        value = self.cell(role)
-        if items := _any_list(value):
-            if len(items) > 1:
-                raise self.error(role, f"is a list, {value!r}: write a row for each of its names")
-            (value,) = items
+        """A name, which may be a whole number, true or false."""
+        value = self._single(role)
         if isinstance(value, float) and value.is_integer():  # whole numbers in a column with gaps
             value = int(value)
-        if isinstance(value, bool) and role in _LABELS:
-            return str(value).lower()
-        if isinstance(value, bool) or not isinstance(value, int | str):
+        if not isinstance(value, int | str):
             raise self.error(role, f"must be a text or a whole number, got {value!r}")
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     def optional_name(self, role: str) -> str | None:
         """None if the cell is empty."""
@@ -159,23 +151,15 @@ class UserRecord:
 
     def _ends(self, text: str, role: str) -> Span | None:
         """The ends of a span that the row gives as numbers, checked."""
-        start, end = f"{role}_start", f"{role}_end"
-        cells: Sequence[Any] = ()
-        if self.has(role) and (match := _ENDS.fullmatch(str(self.cell(role)))):
-            cells, start = match.groups(), role
-        elif self.has(start) or self.has(end):
-            for present, other in ((start, end), (end, start)):
-                if not self.has(other):
-                    raise self.error(present, f"needs {other} too")
-            cells = self.cell(start), self.cell(end)
-        if not cells:
+        roles = f"{role}_start", f"{role}_end"
+        if not any(map(self.has, roles)):
             return None
-        first, last = map(as_number, cells)
-        if first is None or last is None or not 0 <= first < last <= len(text) or first % 1 or last % 1:
-            problem = f"{cells[0]}–{cells[1]} is not a valid range in a text of {len(text)} characters"
-            raise self.error(start, problem)
-        ends = int(first), int(last)
-        words = self.optional_text(role) if start != role else None
+        start, end = map(self.number_in, roles)
+        if not 0 <= start < end <= len(text) or start % 1 or end % 1:
+            problem = f"{start:g}–{end:g} is not a valid range in a text of {len(text)} characters"
+            raise self.error(roles[0], problem)
+        ends = int(start), int(end)
+        words = self.optional_text(role)
         if words is not None and find_span(text[slice(*ends)], words) != (0, ends[1] - ends[0]):
             raise self.error(role, f"is {words!r}, but the text has {text[slice(*ends)]!r} there")
         return ends
@@ -276,8 +260,6 @@ class UserTable:
         self,
         make: Callable[[UserRecord], T],
         rows: Iterable[Row] | None = None,
-        *,
-        may_be_empty: bool = False,
     ) -> Iterator[T]:
         """What `make` returns for each row; it raises FieldError for a problem.
 
@@ -289,14 +271,11 @@ class UserTable:
                 problems.
         """
         rows = list(self.source.rows() if rows is None else rows)
-        if not rows and not may_be_empty:
+        if not rows:
             raise UserError("there is no row", file=self.source.name)
-        self.columns = list(
-            dict.fromkeys([*self.columns, *(column for row in rows for column in row.values)])
-        )
-        if rows:
-            self._choose_columns()
-            self._read_marks(rows)
+        self.columns = self.columns or list(dict.fromkeys(column for row in rows for column in row.values))
+        self._choose_columns()
+        self._read_marks(rows)
         cleaner, missing = TextCleaner(), dict.fromkeys(self.columns)  # in JSON lines, of some rows
         records = (UserRecord(row.number, missing | row.values, self.names, None, cleaner) for row in rows)
         yield from read_checked(records, make, self.source.name, _row_name)
@@ -316,15 +295,15 @@ class UserTable:
                 continue
             for column, kind in product(self.names.get(role, ())[:1], MARKS):
                 marked = [read_marks(row.values.get(column), kind) for row in rows]
-                num_marked = sum(marks is not None and marks[-1] == 1 for marks in marked)
+                num_marked = len(rows) - marked.count(None)
                 if 2 * num_marked <= len(rows):
                     continue
                 message = "%s, field %r: %d of %d texts have one part marked as %s, which is the %s"
                 log.warning(message, self.source.name, column, num_marked, len(rows), kind, span)
                 self.names |= {end: [end] for end in ends}
                 for row, marks in zip(rows, marked, strict=True):
-                    text, *offsets, _ = marks or (row.values.get(column), None, None, 0)
-                    row.values.update({column: text, **dict(zip(ends, offsets, strict=True))})
+                    text_and_ends = marks or (row.values.get(column), None, None)
+                    row.values.update(zip((column, *ends), text_and_ends, strict=True))
 
     def _choose_columns(self) -> None:
         """The first form that fits the columns and has all roles in the user's mapping, and their roles."""
@@ -343,28 +322,24 @@ class UserTable:
         else:
             raise self._no_form()
         self._forms, self.names = [form], names
-        for role, columns in self.names.items():
-            if role in form.several or len(columns) == 1:
-                continue
-            columns.sort(key=lambda column: [*form.roles[role], normalise(column)].index(normalise(column)))
-            if self._option and normalise(columns[0]) != role:  # whose own name comes before others
-                problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
+        for role, columns in names.items():
+            aliases = list(form.roles[role])
+            rivals = [c for c in columns if normalise(c) in aliases and c not in self._chosen.values()]
+            rivals.sort(key=lambda column: aliases.index(normalise(column)))
+            if len(rivals) > 1 and self._option and normalise(rivals[0]) != role:
+                problem = f"the columns {' and '.join(map(repr, rivals))} could each be the {role}"
                 advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
                 raise UserError(f"{problem}: {advice}", file=self.source.name)
-            del columns[1:]
+            self.names[role] = [column for column in columns if column not in rivals[1:]]
 
     def _no_form(self) -> UserError:
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         advice = f", or map them with {self._option}={{<name>: <column>}}" if self._option else ""
-        aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
+        aliases = {alias for form in self._forms for names in form.roles.values() for alias in names}
         for column in self.columns:
             name = normalise(column)
             if name not in aliases and (match := difflib.get_close_matches(name, aliases, 1, 0.8)):
                 advice += f"; {column!r} (is it {match[0]!r}?)"
-        if self.source.path and not has_header(self.source.path) and "expression" in self.form.roles:
-            advice += '. A glossary in JSON is {"<expression>": "<meaning>", …}, or a list of rows'
-        elif any(len(column.split()) > 2 for column in self.columns):
-            advice += ". If that is its first row, put a line with names above it, such as question,answer"
         have = ", ".join(map(one_line, self.columns)) or "none"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}"
         return UserError(problem, file=self.source.name)

@@ -152,20 +152,18 @@ class UserExamples:
 
     def describe(self, row: int) -> str:
         """A row as it is trained: texts with spans in brackets, as anchor, positive or negative."""
-        example, texts = self.store.rows[int(self.rows[row])], list[str]()
-        for sentence in example.sentences:
+        example = self.store.rows[int(self.rows[row])]
+        anchor, num = example.sentences[0], 1 + example.num_positives
+        parts = [f"label {example.label}"] if example.label else []
+        for position, sentence in enumerate(example.sentences):
             words, (start, end) = sentence.text, sentence.span or (0, 0)
             marked = f"{words[:start]}[{words[start:end]}]{words[end:]}" if end else words
-            texts.append(repr(marked if len(marked) <= _MAX_SHOWN else f"{marked[:_MAX_SHOWN]}…"))
-        anchor, num = example.sentences[0], 1 + example.num_positives
-        parts: dict[str, Sequence[str | None]] = {"sentence": texts, "label": [example.label]}
-        if self.form == "pairs":
-            parts = {"anchor": texts[:1], "positive": texts[1:num], "negative": texts[num:]}
-        score = None if example.score is None else f"{example.score:g}"
-        parts |= {"group": [anchor.group], "meaning": [anchor.meaning], "score": [score]}
-        filled = {role: " | ".join(filter(None, of_role)) for role, of_role in parts.items()}
-        shown = ", ".join(f"{role} {words}" for role, words in filled.items() if words)
-        return f"{self.names([row])[0]}: {shown}"
+            role = "anchor" if position == 0 else "positive" if position < num else "negative"
+            shown = marked if len(marked) <= _MAX_SHOWN else f"{marked[:_MAX_SHOWN]}…"
+            parts.append(f"{role if self.form == 'pairs' else 'sentence'} {shown!r}")
+        labels = {"group": anchor.group, "meaning": anchor.meaning, "score": example.score}
+        parts += [f"{name} {label}" for name, label in labels.items() if label is not None]
+        return f"{self.names([row])[0]}: {', '.join(parts)}"
 
     def names(self, rows: Sequence[int]) -> list[str]:
         """For messages."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,14 +18,10 @@ from idiomtune.io.tables import KINDS, is_table, text_lines_of
 
 log = logging.getLogger(__name__)
 
-# What is no list of texts, by its name or how it begins: code, pages, documents, archives, arrays, JSON.
+# What is no list of texts, by its name: code, pages, documents, JSON.
 _SUFFIXES = re.compile(
     r"\.(py|ipynb|js|css|cpp|java|json|html?|xml|svg|ya?ml|toml|ini|tex|bib|rtf|srt|vtt)", re.I
 )
-_BEGINNING = re.compile(
-    r"%PDF|[\s\S]*\0|<!doctype|<html|<\?xml|\{\\rtf|version https://git-lfs|\{\s*\"|\[\s*[{\"]", re.I
-)
-_NUM_LOOKED_AT = 3  # lines
 
 
 class LocatedText(NamedTuple):
@@ -78,14 +73,8 @@ def text_lines_in(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         UserError: if the file is of another kind.
     """
+    if _SUFFIXES.fullmatch(path.suffix):
+        expected = f"a file of texts has one text per line, or is a table ({KINDS}) with a column text"
+        raise UserError(f"is no plain text; {expected}", file=path)
     parts = (part for line in text_lines_of(path) for part in line.rstrip("\r\n").split("\r"))
-    lines = ((number, text) for number, part in enumerate(parts, 1) if (text := part.strip()))
-    first = [*islice(lines, _NUM_LOOKED_AT)]
-    if first and all("\t" in line for _, line in first):
-        problem = "has columns: name it .tsv, its columns in the first line"
-    elif _SUFFIXES.fullmatch(path.suffix) or _BEGINNING.match("\n".join(line for _, line in first)):
-        problem = "is no plain text (JSON lines with a field text are named .jsonl)"
-    else:
-        return chain(first, lines)
-    expected = f"a file of texts has one text per line, or is a table ({KINDS}) with a column text"
-    raise UserError(f"{problem}; {expected}", file=path)
+    return ((number, text) for number, part in enumerate(parts, 1) if (text := part.strip()))

@@ -54,12 +54,6 @@ def test_meanings(tmp_path: Path) -> None:
     assert meanings["tea towel"].non_literal == ()
 
 
-def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
-    above = tmp_path / "Dataset" / "Task1" / "SubTaskA" / "EN" / "ContextExcluded_IdiomIncluded"
-    path = table(above / "dev.csv", USAGES, ["0", "Cold feet!", "cold feet"])
-    assert DataFiles(FILES, tmp_path)("EN/dev.csv") == path
-
-
 def test_real_astitch_files(real_data: Path) -> None:
     files = DataFiles(FILES, real_data / "astitch")
     corpus = read_usages(files, ["train_zero_shot"])

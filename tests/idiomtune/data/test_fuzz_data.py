@@ -3,20 +3,14 @@
 `test_own_tables.py` has the cells of each form of users' data.
 """
 
-import csv
-import io
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import openpyxl
-import pyarrow as pa
 import pytest
 from hypothesis import given
-from openpyxl.utils.exceptions import IllegalCharacterError
-from pyarrow import parquet
 
 from idiomtune.data import astitch, semeval2022
 from idiomtune.data import ncimp as ncimp_data
@@ -30,25 +24,18 @@ from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, dataset_folder
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.glossaries.tables import read_glossary
-from tests.fuzzing import FUZZED, ODD, TERMINAL, TEXTS, damaged_bytes, damaged_rows, fuzz
+from tests.fuzzing import FUZZED, TERMINAL, TEXTS, damaged_bytes, fuzz
 from tests.idiomtune.data.test_own_tables import read as read_own
 from tests.programs import refused
 
 pytestmark = pytest.mark.slow
 
-Rows = Sequence[Sequence[Any]]
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TASK = "semeval2022_task2b/SubTaskB"
 SENSES = "astitch/EN_Extended_Noun_Compound_Senses_Dataset.csv"
 RELEASED = "idiolink/train/triplets_train_full.jsonl"
 GROUPS = f"{TASK}/TrainData/train_data.csv"
 RECORDS, QUERIES = "idiolink/train/indexes.json", "idiolink/val/queries.json"
 SCORES = f"ncimp/{SCORES_FILE}"
-OWN: Rows = [
-    ["text", "span", "label", "group"],
-    *([f"he broke the ice {i}", "broke the ice", i % 3, f"group {i}"] for i in range(8)),
-]
-OWN_FILES = ["labelled.parquet", "labelled.xlsx"]  # those of text have tests of their own
 
 
 def semeval(split: Any) -> Callable[[Path], Any]:
@@ -65,10 +52,6 @@ def idiolink(root: Path) -> Any:
 
 def items(split: Any) -> Callable[[Path], Any]:
     return lambda root: read_items(root / "admire", split).items
-
-
-def own(name: str) -> Callable[[Path], Any]:
-    return lambda root: len(read_own(root / name, val_share=0.3).train)
 
 
 # A file of the sample, or of a user's → what reads it from the folder of all.
@@ -90,7 +73,6 @@ TABLES: dict[str, Callable[[Path], Any]] = {
 READERS: dict[str, Callable[[Path], Any]] = {
     **{RECORDS: idiolink, QUERIES: idiolink, SCORES: ncimp("en"), **TABLES},
     RELEASED: lambda root: read_released(root / RELEASED, load_split(SAMPLE_ROOT / "idiolink", "train")),
-    **{name: own(name) for name in OWN_FILES},
 }
 
 
@@ -99,10 +81,8 @@ class Damaged(NamedTuple):
 
     root: Path
 
-    def read_or_refused(self, name: str, content: bytes | None) -> str:
-        """The message, in which nothing is that a terminal would obey; empty if it is read, or cannot be."""
-        if content is None:
-            return ""
+    def read_or_refused(self, name: str, content: bytes) -> str:
+        """The message, in which nothing is that a terminal would obey; empty if it is read."""
         path = self.root / name
         before = path.read_bytes()
         path.write_bytes(content)
@@ -123,51 +103,13 @@ class Damaged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
-    """The sample without its images, and a user's files."""
+    """The sample without its images."""
     root = tmp_path_factory.mktemp("data") / "all"
     shutil.copytree(SAMPLE_ROOT, root, ignore=shutil.ignore_patterns("images"))
-    for name in OWN_FILES:
-        (root / name).write_bytes(content_of(name, OWN) or b"")
     return Damaged(root)
 
 
-def rows_of(name: str, root: Path) -> Rows:
-    """The names of the columns, then the cells of each row or record."""
-    if name in OWN_FILES:
-        return OWN
-    text = (root / name).read_text(encoding="utf-8-sig")
-    if name.endswith(".json"):
-        records = json.loads(text)
-        return [[*records[0]], *([*record.values()] for record in records)]
-    return list(csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[Path(name).suffix]))
-
-
-def content_of(name: str, rows: Rows) -> bytes | None:
-    """A file with these rows; None if such a file cannot have them."""
-    suffix, names = Path(name).suffix, [str(column) for column in rows[0]]
-    if suffix in DELIMITERS:
-        out = io.StringIO()
-        csv.writer(out, delimiter=DELIMITERS[suffix], lineterminator="\n").writerows(rows)
-        return out.getvalue().encode("utf-8", errors="surrogatepass")
-    if suffix in (".json", ".jsonl"):
-        records = [dict(zip(names, row, strict=True)) for row in rows[1:]]
-        return (json.dumps(records) if suffix == ".json" else "\n".join(map(json.dumps, records))).encode()
-    buffer = io.BytesIO()
-    try:
-        if suffix == ".parquet":
-            columns = [pa.array(column) for column in zip(*rows[1:], strict=True)]
-            parquet.write_table(pa.Table.from_arrays(columns, names), buffer)
-        else:
-            book = openpyxl.Workbook()
-            for row in rows:
-                book.active.append(row)
-            book.save(buffer)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError, IllegalCharacterError):
-        return None
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize("name", [name for name in READERS if name not in OWN_FILES])
+@pytest.mark.parametrize("name", READERS)
 def test_a_file_as_a_whole(name: str, files: Damaged) -> None:
     """Missing, empty, no text, cut short; line ends and byte order marks make no difference."""
     path, read = files.root / name, READERS[name]
@@ -186,16 +128,7 @@ def test_a_file_as_a_whole(name: str, files: Damaged) -> None:
         path.write_bytes(good)
 
 
-@pytest.mark.parametrize("name", [RECORDS, *TABLES, *OWN_FILES])
-def test_cells_changed_at_random(name: str, files: Damaged) -> None:
-    """Also names of columns, and rows twice."""
-    fuzz(
-        damaged_rows(rows_of(name, files.root), ODD),
-        lambda damaged: files.read_or_refused(name, content_of(name, damaged)),
-    )
-
-
-@pytest.mark.parametrize("name", [RECORDS, RELEASED, GROUPS, SCORES, *OWN_FILES])
+@pytest.mark.parametrize("name", [RECORDS, RELEASED, GROUPS, SENSES, SCORES])
 def test_bytes_changed_at_random(name: str, files: Damaged) -> None:
     good = damaged_bytes((files.root / name).read_bytes())
     fuzz(good, lambda damaged: files.read_or_refused(name, damaged))
@@ -213,14 +146,6 @@ def test_what_a_terminal_would_obey_is_shown_as_its_escape(files: Damaged) -> No
         assert "\\x1b" in message
         assert "\x1b" not in message
     path.unlink()
-
-
-def test_an_altered_copy_is_named_once(files: Damaged, caplog: pytest.LogCaptureFixture) -> None:
-    path = files.root / GROUPS
-    path.write_bytes(path.read_bytes() + b"\n")
-    for folder in (files.root, files.root, SAMPLE_ROOT):
-        DataFiles(semeval2022.FILES, folder / "semeval2022_task2b")(semeval2022.TRAIN_FILE)
-    assert [str(path) in record.getMessage() for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "~nobody-here", "\x00", "no/such"])

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from openpyxl import Workbook, load_workbook
+from openpyxl import load_workbook
 
 from idiomtune.data.ncimp import FILES, SCORES_FILE, Compound, Ncimp, Version, read_ncimp
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
@@ -59,15 +59,6 @@ def test_a_compound_with_its_versions_and_sentences(folder: Path) -> None:
     assert [v.phrase for v in trail.versions["head"]] == ["paper track", "paper path", "paper trace"]
     # The third sentence has "paper trails": the singular takes its place.
     assert trail.contexts[2] == ("several", "ended at the same bank .")
-
-
-def test_portuguese_has_one_version_a_word(folder: Path) -> None:
-    read = read_ncimp(DataFiles(FILES, folder), "pt")
-    door = read.compounds[0]
-    assert door.versions == {
-        "modifier": (Version(None, "porta destrancada"),),
-        "head": (Version(None, "entrada aberta"),),
-    }
 
 
 def test_what_is_left_out_is_counted(folder: Path) -> None:
@@ -125,25 +116,6 @@ def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, mess
     with pytest.raises(UserError, match=message) as caught:
         english(folder)
     assert str(path) in str(caught.value)
-
-
-def test_scores_that_cannot_be_read(folder: Path) -> None:
-    path = folder / SCORES_FILE
-    book = load_workbook(path)
-    book.worksheets[0]["E2"] = "X"
-    book.save(path)
-    with pytest.raises(UserError, match=r"'car park'.*'X'"):
-        english(folder)
-    Workbook().save(path)
-    with pytest.raises(UserError, match="human_compositionality"):
-        english(folder)
-
-
-def test_the_repositorys_own_layout(folder: Path, tmp_path: Path) -> None:
-    above = tmp_path / "clone"
-    shutil.copytree(folder, above / "dataset")
-    (above / "dataset" / SCORES_FILE).rename(above / "dataset" / SCORES_FILE.replace(" ", "_"))
-    assert len(english(above).compounds) == 12
 
 
 def test_the_real_data(real_data: Path) -> None:

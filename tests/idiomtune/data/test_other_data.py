@@ -132,9 +132,7 @@ def test_id10m(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     rows = [row.values for row in read_rows(Path("dev_english.jsonl"))]
     assert [row["text"][row["span_start"] : row["span_end"]] for row in rows] == ["kick it off", "at last"]
-    assert [(row["text"], row["group"]) for row in rows] == [
-        ('It " kick it off , at last', group) for group in ("kick off", "at last")
-    ]
+    assert [row["group"] for row in rows] == ["kick off", "at last"]
     put("wrong.tsv", "a\tB-IDIOM\nb\tX\n")
     with pytest.raises(SystemExit, match="line 2"):
         script.main("wrong.tsv", "wrong.jsonl")

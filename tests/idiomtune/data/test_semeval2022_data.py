@@ -77,7 +77,7 @@ def test_gold_of_ones_own_is_used(copy: DataFiles) -> None:
     assert [(item.id, item.similarity) for item in gold] == [(pairs[0].id, 0.5)]
 
 
-@pytest.mark.parametrize("files", ["semeval_sample", "semeval_real"])
+@pytest.mark.parametrize("files", ["semeval_sample"])
 def test_the_halves_are_disjoint_by_expression_and_cover_dev(
     files: str, request: pytest.FixtureRequest
 ) -> None:

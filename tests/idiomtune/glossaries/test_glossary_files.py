@@ -159,7 +159,7 @@ def test_an_encoder_says_once_that_no_expression_occurs(
     tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text, warnings in (("Nothing of it.", ["WARNING"]), ("He missed the boat.", [])):
-        encoder: Any = Encoder(tiny_path, glossary=[("miss the boat", "be late")])
+        encoder: Any = Encoder(tiny_path, glossary={"miss the boat": "be late"})
         assert encoder.meanings.senses == {"miss the boat": ["be late"]}
         caplog.clear()
         encoder.encode([text])
@@ -190,7 +190,6 @@ TERMS = {"break the ice": ["relax"], "tie the knot": ["marry"]}
         '{"break the ice": ["relax"],\n "tie the knot": "marry"}',
         '[{"term": "break the ice", "gloss": "relax"},\n{"term": "tie the knot", "gloss": "marry"}]',
         '{"phrase": ["break the ice", "tie the knot"], "gloss": ["relax", "marry"]}',
-        '{"idiom": {"0": "break the ice", "1": "tie the knot"}, "sense": {"0": "relax", "1": "marry"}}',
     ],
 )
 def test_a_json_glossary_is_read_from_a_file_and_from_memory(tmp_path: Path, content: str) -> None:
@@ -206,21 +205,6 @@ def test_columns_of_different_lengths_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "g.json"
     path.write_text('{"term": ["break the ice", "tie the knot"], "definition": ["relax"]}', encoding="utf-8")
     refused(lambda: read_glossary([path]), str(path), "'term': 2", "'definition': 1")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"spill the beans": ["a", "b"], "bite the bullet": {"definition": "x"}}',
-        '{"spill the beans": {"a": 1}, "bite the bullet": {"a": 2}}',
-        '[{"spill the beans": "a"}, {"bite the bullet": "b"}]',
-    ],
-)
-def test_what_is_no_json_glossary_says_what_one_is(content: str, tmp_path: Path) -> None:
-    (path := tmp_path / "g.json").write_text(content, encoding="utf-8")
-    message = refused(lambda: read_glossary([path]), str(path))
-    assert "{" in str(message)
-    assert "question,answer" not in str(message)
 
 
 def test_a_function_word_is_no_expression(tmp_path: Path) -> None:

@@ -73,16 +73,3 @@ def test_two_bars_leave_no_control_sequences_in_a_log(clock: Clock, caplog: pyte
         [f"{name}:", f"{number}"] for number in (1, 2, 3) for name in ("training", "scoring")
     ]
     assert all(line.isprintable() for line in caplog.messages)
-
-
-def test_messages_go_on_when_an_earlier_stderr_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As within `redirect_stderr`: a message may not end what it tells of."""
-    logger, handler = logging.Logger("a library's"), StderrHandler()
-    logger.addHandler(handler)
-    earlier, present = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
-    monkeypatch.setattr(sys, "stderr", earlier)
-    logger.warning("a message")
-    earlier.close()
-    monkeypatch.setattr(sys, "stderr", present)
-    logger.warning("the next")
-    assert present.buffer.getvalue() == b"the next\n"

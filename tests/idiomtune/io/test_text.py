@@ -16,7 +16,6 @@ def test_printable() -> None:
         ("caf\u00e9, \u6f22\u5b57, \u0645\u0631\u062d\u0628\u0627, \U0001f41d", None),
         ("\U0001f469\u200d\U0001f4bb and \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", None),
         ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
-        ("\x9b2J\x85\x7f\r\x00", "\\x9b2J\\x85\\x7f\\r\\x00"),
         ("a\u202eb\u2066c\u200fd", "a\\u202eb\\u2066c\\u200fd"),
         ("a\u2028b\u2029c\ufeff", "a\\u2028b\\u2029c\\ufeff"),
         ("\ud800", "\\ud800"),

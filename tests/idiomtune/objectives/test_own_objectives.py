@@ -43,7 +43,8 @@ def own_data(folder: Path, rows: Rows, held_out: dict[str, Any]) -> UserSplits:
     """All of these rows as training data; another file is held out."""
     files = {"train": rows, "val": [held_out]}
     paths = {name: [str(write_lines(folder / f"{name}.jsonl", some))] for name, some in files.items()}
-    return load_user_data(UserData(**(_DEFAULTS | paths)))
+    columns = {"label": "label"} if "label" in held_out else {}  # beside groups it is asked about
+    return load_user_data(UserData(**(_DEFAULTS | paths | {"columns": columns})))
 
 
 def labelled(folder: Path, rows: Rows, *, batch_size: int, order: str = "shuffled") -> LabelledObjective:
