@@ -269,11 +269,9 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: EmbeddingRequest)
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
     if not (positions := _overlapping(tokens, span)):
-        raise UserError(
-            f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
-            f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
-            "model.max_length, or shorten the text"
-        )
+        words = f"{request.text[slice(*request.span)]!r} of {request.text[:80]!r}…"
+        limit = f"the model's maximum length ({len(tokens.input_ids)} tokens): raise model.max_length"
+        raise UserError(f"span {words} has no token within {limit}, or shorten the text")
     return positions
 
 

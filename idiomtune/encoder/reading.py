@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from transformers import PreTrainedTokenizerBase
 
 from idiomtune.config import ModelSettings
 from idiomtune.encoder.idiom_tokens import IdiomTokens
@@ -105,18 +106,12 @@ class Tokenizer:
 
     def __init__(self, model: SentenceTransformer) -> None:
         self._model = model
-        self.tokenizer: Any = model.tokenizer
+        self.tokenizer: PreTrainedTokenizerBase = model.tokenizer
         name = type(self.tokenizer).__name__
         if not getattr(self.tokenizer, "is_fast", False):
-            raise UserError(
-                f"{name} gives no character offsets, which span embeddings need: save the model with its "
-                "fast tokenizer (tokenizer.json)"
-            )
+            raise UserError(f"{name} gives no character offsets: save the model with its tokenizer.json")
         if self.tokenizer.pad_token_id is None:
-            raise UserError(
-                f"{name} has no padding token, which batches of texts need: name one in the model's "
-                'tokenizer_config.json ("pad_token"; its "eos_token" serves)'
-            )
+            raise UserError(f'{name} has no padding token: name one in tokenizer_config.json ("pad_token")')
         self._cache: dict[str, Tokens] = {}
 
     def forget(self) -> None:
@@ -160,7 +155,7 @@ class Tokenizer:
         return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
 
 
-def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+def special_tokens_around(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """The ids of the special tokens before and after any text."""
     with _TOKENIZING:
         bare, full = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
@@ -271,10 +266,8 @@ class Reader(NamedTuple):
         special = self.tokenizer.tokenizer.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)
         if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
-            raise UserError(
-                f"the prompt before {request.text[:80]!r} leaves no room within the model's maximum length "
-                f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
-            )
+            length = f"{len(tokens.input_ids)} tokens: raise model.max_length, or shorten the instruction"
+            raise UserError(f"the prompt before {request.text[:80]!r} leaves no room within {length}")
         return num_tokens
 
     def _with_tokens(self, text: str, span: Span | None) -> Rendered:

@@ -187,7 +187,7 @@ def declarations_of(module: str) -> list[Declaration]:
     return _added[module]
 
 
-def resolve(declared: Any) -> Any:
+def resolve(declared: object) -> Any:
     """A part of a declaration, such as a function, given itself or as "module:name"."""
     if not isinstance(declared, str):
         return declared
@@ -200,7 +200,7 @@ def build_objective(inputs: RunInputs, options: ObjectiveOptions) -> Any:
     return resolve(objective_types()[options.name].build)(inputs, options)
 
 
-def _declared_options(value: Any) -> Any:
+def _declared_options(value: object) -> object:
     if not isinstance(value, dict):
         return value
     types = objective_types()
