@@ -182,7 +182,13 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: naming the option, for a value that no option has.
     """
-    return {name: _plain_values(value, name) for name, value in values.items()}
+    plain = {}
+    for name, value in values.items():
+        try:
+            plain[name] = _plain_values(value, name)
+        except RecursionError:
+            raise UserError("contains itself", option=name) from None
+    return plain
 
 
 def _plain_values(value: object, option: str) -> object:

@@ -216,10 +216,10 @@ def plan_batches(
         layer_spans: list[PooledSpan] = []
         for row, number in enumerate(chunk):
             for i in rows[number]:
-                text, span = rendered[i]
+                _, span = rendered[i]
                 has_layers = isinstance(requests[i], LayersRequest)
                 if requests[i].pooling == "sentence" and not has_layers:
-                    num_skipped = reader.num_skipped(text, tokens[i], requests[i])
+                    num_skipped = reader.num_skipped(tokens[i], requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
                     pooled_spans = layer_spans if has_layers else spans

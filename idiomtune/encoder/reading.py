@@ -227,7 +227,7 @@ class Reader(NamedTuple):
         """Each request's text as the model reads it, its tokens, and which of them are pooled."""
         texts = [text for text, _ in self.render(requests)]
         return [
-            Read(text, tokens, self.num_skipped(text, tokens, request))
+            Read(text, tokens, self.num_skipped(tokens, request))
             for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
         ]
 
@@ -239,14 +239,13 @@ class Reader(NamedTuple):
         tokens = self.tokenizer([text for text, _ in rendered])
         return [self.limit is not None and len(ids) >= self.limit for ids, _ in tokens]
 
-    def num_skipped(self, text: str, tokens: Tokens, request: EmbeddingRequest) -> int:
+    def num_skipped(self, tokens: Tokens, request: EmbeddingRequest) -> int:
         """The number of prompt tokens outside the pooling, for models that do not pool prompts.
 
         Counted on the prompt alone, as sentence-transformers does.
 
         Args:
-            text: as the model reads it: near the maximum length without meanings.
-            tokens: its tokens.
+            tokens: of the text as the model reads it.
 
         Raises:
             UserError: if the prompt leaves no room for the request's own text.
@@ -259,9 +258,6 @@ class Reader(NamedTuple):
         if not prompt:
             return 0
         read, _ = self._with_tokens(prompt, None)
-        if self.meanings is not None:
-            with_meanings, _ = self._with_tokens(*self.meanings.insert(prompt))
-            read = with_meanings if text.startswith(with_meanings) else read
         ids = self.tokenizer([read])[0].input_ids
         special = self.tokenizer.tokenizer.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)
