@@ -135,11 +135,8 @@ def start_processes(placement: DeviceAndPrecision) -> tuple[Accelerator, Process
             kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT, **backend)],
         )
     if accelerator.distributed_type.value not in _SUPPORTED:
-        raise UserError(
-            f"this launch asks for {accelerator.distributed_type.value}, which is not supported: every "
-            "process must hold the whole model, or its shard under FSDP version 2 (accelerate config: "
-            "MULTI_GPU, MULTI_CPU, FSDP or NO)"
-        )
+        kind = accelerator.distributed_type.value
+        raise UserError(f"this launch asks for {kind}: only MULTI_GPU, MULTI_CPU, FSDP and NO are supported")
     if dist.is_initialized():
         atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     count = accelerator.num_processes

@@ -206,7 +206,7 @@ def _base_of(folder: Path) -> Path:
         problem = f"its adapters are not plain LoRA ({', '.join(others)})"
         raise UserError(f"model {folder}: {problem}: merge them with peft, and name the whole model's folder")
     base = Path(resolve_model_path(model_folder(config["base_model_name_or_path"])))
-    if not is_file(base / _WEIGHTS) or base.resolve() == folder.resolve():
+    if not is_file(base / _WEIGHTS):
         raise UserError(f"model {folder}: {base}, the base of its adapters, is no folder with {_WEIGHTS}")
     return base
 

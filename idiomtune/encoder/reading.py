@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from idiomtune.config import ModelSettings
 from idiomtune.encoder.idiom_tokens import IdiomTokens
-from idiomtune.errors import UserError
+from idiomtune.errors import ArgumentValueError, UserError
 from idiomtune.expressions import Span
 from idiomtune.requests import EmbeddingRequest
 
@@ -45,7 +45,7 @@ class Prompts:
     def __post_init__(self) -> None:
         if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
             must = "must hold {query} exactly once, and {instruction} at most once"
-            raise ValueError(f"instruction prompt {self.instruction!r} {must}")
+            raise ArgumentValueError(f"{self.instruction!r} {must}", option="instruction_prompt")
 
     def render(self, request: EmbeddingRequest) -> Rendered:
         """The text with prompts, and the request's span moved to its new offsets."""

@@ -48,9 +48,7 @@ def needs_its_code(path: str) -> str:
 
 def _is_a_template(prompt: str) -> str:
     if prompt.count("{query}") != 1 or prompt.count("{instruction}") > 1:
-        raise ValueError(
-            f"must hold {{query}} exactly once, and {{instruction}} at most once, got {prompt!r}"
-        )
+        raise ValueError(f"must hold {{query}} once, and {{instruction}} at most once, got {prompt!r}")
     return prompt
 
 

@@ -99,7 +99,6 @@ TRAIN = [
     ("model=minilmm", "model=minilm?|model has bert_base|<owner>/<name>"),
     ("minilm | seed", "seed|name=value"),
     ("seed=1,2", "seed=[1,2]"),
-    ("+data=sample", ": data=sample|override /data: sample"),
     ("trainer.monitor=idiolink/val/sentence/ndcg10", "trainer.monitor|idiolink/val/sentence/ndcg@10"),
     # Of the wrong type or size
     ("eval.every=sometimes", "  eval.every: |'epoch' or 'end', or "),
@@ -160,7 +159,6 @@ def test_what_is_wrong_is_named(program: str, words: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("-m | model=minilm,a/b", "model=minilm,a/b"),
         ("-m | run_dir=run | seed=1,2", "run_dir|hydra.sweep.dir"),
         ("-m | resume=run | seed=1,2", "resume|hydra.sweep.dir"),
     ],

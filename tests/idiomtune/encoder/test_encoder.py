@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -129,7 +128,7 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     passes: list[int] = []
     tiny([EmbeddingRequest(text) for text in TEXTS], passes.append, batch_size=3)
     assert passes == [3, 1]
-    array = tiny.encode(iter(TEXTS), batch_size=np.int64(1), convert_to_numpy=True)
+    array = tiny.encode(iter(TEXTS), batch_size=1, convert_to_numpy=True)
     assert array.dtype == "float32"
     assert_close(torch.from_numpy(array), embeddings, atol=1e-6, rtol=0)
     unit = normalize(embeddings, dim=1)
