@@ -101,9 +101,7 @@ def log_placement(placement: DeviceAndPrecision) -> None:
     threads = f"; threads: {torch.get_num_threads()}" if placement.device == "cpu" else ""
     log.info("%s%s", placement.reason, threads)
     if placement.device == "cpu" and placement.precision == "bf16" and not has_bf16_instructions():
-        log.warning(
-            "precision=bf16: slow on this processor, which has no such instructions: use precision=fp32"
-        )
+        log.warning("precision=bf16: slow on this processor, which lacks instructions: use precision=fp32")
 
 
 _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")

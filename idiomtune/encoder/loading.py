@@ -436,15 +436,10 @@ def why_not_loaded(error: Exception) -> str:
     if is_network_error(error):
         return f"it could not be downloaded ({text}): try again when the Hub can be reached"
     if "trust_remote_code" in message:
-        return (
-            "it needs the Python code that comes with it: read it, then model.trust_remote_code=true runs it"
-        )
+        return "it needs Python code that comes with it: read it, then model.trust_remote_code=true runs it"
     if "safetensors" in message and re.search("does not appear to have a file|no file named", message):
-        return (
-            "it has no safetensors file at this revision, and other files may run code when opened. Convert "
-            "it with transformers (a line in docs/troubleshooting.md), leave model.revision unset, or give a "
-            "converted one (model.revision=refs/pr/1)"
-        )
+        advice = "convert it (docs/troubleshooting.md), or give a converted one (model.revision=refs/pr/1)"
+        return f"it has no safetensors file at this revision, and others may run code when opened: {advice}"
     if "sentencepiece" in message:
         return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
     return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"

@@ -267,6 +267,5 @@ class Reader(NamedTuple):
         return num_tokens
 
     def _with_tokens(self, text: str, span: Span | None) -> Rendered:
-        return (
-            (text, span) if self.idiom_tokens is None else self.idiom_tokens.replace_expressions(text, span)
-        )
+        idioms = self.idiom_tokens
+        return (text, span) if idioms is None else idioms.replace_expressions(text, span)
