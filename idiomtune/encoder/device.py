@@ -76,13 +76,13 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Dev
         raise UserError("is not for the CPU; use precision=fp32 or bf16", option="precision=fp16")
     if precision == "bf16" and device == "cuda" and not bf16:
         raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
-    chosen, why = precision, ""
+    chosen, cause = precision, ""
     if precision == "auto" and device == "cpu" and has_bf16_instructions():
         chosen = "fp32" if before == "fp32" else "bf16"
-        why = ": as at the start of the run" if before else ": this processor has instructions for it"
+        cause = ": as at the start of the run" if before else ": this processor has instructions for it"
     elif precision == "auto":
-        chosen, why = ("bf16", ": the GPU supports it") if bf16 else ("fp32", ": exact, and fast here")
-    reason = f"device {device}{reason}; precision {chosen}{why}"
+        chosen, cause = ("bf16", ": the GPU supports it") if bf16 else ("fp32", ": exact, and fast here")
+    reason = f"device {device}{reason}; precision {chosen}{cause}"
     return DeviceAndPrecision(device, cast(Precision, chosen), reason)
 
 

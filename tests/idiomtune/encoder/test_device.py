@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from idiomtune.encoder import device as device_module
-from idiomtune.encoder.device import choose_device, has_bf16_instructions, log_placement
+from idiomtune.encoder.device import choose_device, log_placement
 from tests.programs import refused
 
 
@@ -49,31 +49,6 @@ def test_a_cpu_takes_bf16_if_it_has_instructions(monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(device_module, "has_bf16_instructions", lambda has_bf16=has_bf16: has_bf16)
         assert choose_device("cpu", "auto", before).precision == expected
-
-
-@pytest.mark.parametrize(
-    ("machine_name", "library", "instructions", "amx", "expected"),
-    [
-        *(("x86_64", True, True, False, True), ("AMD64", True, False, True, True)),
-        ("x86_64", True, False, False, False),  # AVX-512 alone emulates it
-        *(("x86_64", False, True, True, False), ("aarch64", True, False, False, True)),
-    ],
-)
-def test_which_processors_have_bf16(
-    monkeypatch: pytest.MonkeyPatch,
-    machine_name: str,
-    *,
-    library: bool,
-    instructions: bool,
-    amx: bool,
-    expected: bool,
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine_name)
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: library)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    assert has_bf16_instructions() == expected
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
