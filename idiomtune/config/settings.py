@@ -408,6 +408,8 @@ def _margins(value: object) -> object:
     margins: dict[str, float] = {}
     for part in value if isinstance(value, list) else [value]:
         key, _, number = str(part).rpartition(":")
+        if key in margins:
+            raise ValueError(f"{part}: {key or 'the margin of all scores'} is given twice")
         try:
             margins[key] = float(number)
         except ValueError:
