@@ -25,7 +25,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from idiomtune.config import (
+from idiomtune.config import check
+from idiomtune.config.compose import Composed, compose, fill, hydra_message
+from idiomtune.config.settings import (
     EvaluateSettings,
     ExploreSettings,
     FindSettings,
@@ -39,9 +41,7 @@ from idiomtune.config import (
     TextSearchSettings,
     TrainSettings,
     WriteSettings,
-    check,
 )
-from idiomtune.config.compose import Composed, compose, fill, hydra_message
 from idiomtune.config.words import (
     check_sweep,
     config_names,

@@ -58,15 +58,8 @@ FLOOR = {
 }
 
 # What a room, or a module, may not import though it stands on a lower floor; and which libraries.
-LIGHT = (
-    "find",
-    "report",
-    "new",
-    "explore",
-    "push",
-    "search",
-    "write",
-)  # import what is heavy once they need it
+# Those that import what is heavy once they need it.
+LIGHT = ("find", "report", "new", "explore", "push", "search", "write")
 _MODELS = ["sentence_transformers", "transformers", "accelerate"]
 _HEAVY = ["torch", *_MODELS, "numpy", "scipy", "matplotlib"]
 DATA_SETS = ("admire", "astitch", "idiolink", "magpie", "ncimp", "places", "semeval2022")

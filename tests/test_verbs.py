@@ -160,7 +160,7 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     stored = plain.encode(texts)
     for queries in (texts[:2], stored[:2], stored[:2].numpy()):
         for corpus, text in ((texts, texts[0]), (iter(texts), texts[0]), (stored, ""), (stored.numpy(), "")):
-            found = plain.search(queries, corpus, top_k=1)
+            found = plain.search(queries, corpus, k=1)
             assert [[hit.index for hit in hits] for hits in found] == [[0], [1]]
             assert found[0][0].text == text
     column = datasets.Dataset.from_dict({"text": texts})["text"]

@@ -66,10 +66,8 @@ def _fill_part(
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A part, and the section `model` of its experiment."""
     if not isinstance(own, dict):
-        raise UserError(
-            f"{section}={own}: a part has options, such as {section}.data.train=<file> or "
-            f"{section}.experiment=<name>"
-        )
+        options = f"{section}.data.train=<file> or {section}.experiment=<name>"
+        raise UserError(f"{section}={own}: a part has options, such as {options}")
     experiment, name = own.get("experiment"), own.get("objective")
     override = f"+experiment={experiment}" if experiment else f"objective={name or common.get('objective')}"
     try:
@@ -80,9 +78,7 @@ def _fill_part(
     if objective == "mixture":
         raise UserError(f"{section}: {override.lstrip('+')} is a mixture; give its parts next to this one")
     if experiment and name not in (None, objective):
-        raise UserError(
-            f"{section}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
-        )
+        raise UserError(f"{section}: experiment={experiment} has the objective {objective}, not {name}")
     options = merge_options(base["objective"], own.get("options") or {})
     part = merge_options(common, own) | {"experiment": experiment, "objective": objective, "options": options}
     return part, base["model"] if experiment else {}
@@ -158,8 +154,6 @@ def _count_rows(names: Sequence[str], most: int) -> int:
 
 # What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
 _SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MULTILINE)
-_SECTION = re.compile(r"Error merging override ([\w.]+)=.*\nCannot merge DictConfig with", re.DOTALL)
-_TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
@@ -182,7 +176,13 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: naming the option, for a value that no option has.
     """
-    return {name: _plain_values(value, name) for name, value in values.items()}
+    plain = {}
+    for name, value in values.items():
+        try:
+            plain[name] = _plain_values(value, name)
+        except RecursionError:
+            raise UserError("contains itself", option=name) from None
+    return plain
 
 
 def _plain_values(value: object, option: str) -> object:
@@ -255,9 +255,7 @@ def fill(config: DictConfig, values: Mapping[str, Any] | None = None) -> Compose
     refuse_values({"hydra": OmegaConf.to_container(hydra_options)})
     if variables := [*hydra_options.job.env_set]:
         option = f"hydra.job.env_set.{variables[0]}"
-        raise UserError(
-            "is on record with the run, so it is not supported: set it in the shell", option=option
-        )
+        raise UserError("would be on record with the run: set it in the shell", option=option)
     typed = [*overrides.task, *given_options(values or {})]
     names = {override.lstrip("+").partition("=")[0] for override in typed}
     if isinstance(model := options.get("model"), dict):
@@ -357,27 +355,15 @@ def hydra_message(error: Exception) -> str:
         return f"{error.override}: an option is written name=value, without blanks around ="
     if several := _SEVERAL.match(str(error)):
         override, name, values = several.groups()
-        return (
-            f"{override}: with -m, each of these values is a separate run. Write one list in brackets, "
-            f"{name}=[{values}]; text with a comma in quotation marks, \"{name}='{values}'\""
-        )
-    if twice := _TWICE.match(str(error)):
-        group, name = twice.groups()
-        return (
-            f"{group}={name}: one is chosen already, which this replaces without a + before it: "
-            f"{group}={name} (in a file of yours: `override /{group}: {name}`)"
-        )
-    if whole := _SECTION.match(f"{error}\n{cause}"):
-        return f"{whole[1]}: is a section, whose options are given by name: {whole[1]}.<option>=…"
+        right = f"a list is {name}=[{values}], a text \"{name}='{values}'\""
+        return f"{override}: with -m, each of these values is a separate run; {right}"
     reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
     text = f"{error}{reason}".partition("Config search path:")[0]
     # Its advice about `+` is wrong for options, and only right for experiments and debug.
     lines = [line for line in text.splitlines() if not line.startswith("To append to your config")]
     if isinstance(error, OverrideParseException):
-        lines.append(
-            "A value with a comma, = or brackets, such as a path, needs quotation marks within those of the "
-            "shell: \"data.train=['my (1).csv', other.csv]\""
-        )
+        example = "\"data.train=['my (1).csv', other.csv]\""
+        lines.append(f"A value with a comma, = or brackets needs quotation marks of its own: {example}")
     return "\n".join(lines).strip()
 
 

@@ -26,7 +26,7 @@ from idiomtune.plugins.options import (
 from idiomtune.plugins.registry import benchmark_types, dataset_types
 
 
-def _validate_choice(value: Any) -> Any:
+def _validate_choice(value: object) -> object:
     """The sections of the chosen benchmarks with their names, in the order of the declarations.
 
     An experiment may set options of a benchmark that is not chosen; such a section has no name.
@@ -120,15 +120,9 @@ class TrainerSettings(ConfigSection):
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:
-            yield (
-                "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
-                "one of them"
-            )
+            yield "freeze_encoder=true and only_idiom_tokens=true exclude each other: give one of them"
         if self.batch_size % self.accumulation:
-            yield (
-                f"batch_size={self.batch_size} cannot be cut into accumulation={self.accumulation} "
-                "equal parts"
-            )
+            yield f"batch_size={self.batch_size} is no multiple of accumulation={self.accumulation}"
 
 
 class LoraSettings(ConfigSection):
@@ -147,8 +141,7 @@ class ForgettingSettings(ConfigSection):
         if self.lora.rank is not None and self.weight_interpolation != 1.0:
             yield (
                 f"lora.rank={self.lora.rank} and weight_interpolation={self.weight_interpolation} exclude "
-                "each other: the adapters in best/ would not be those of its model; limit what adapters "
-                "change by lora.rank and lora.alpha"
+                "each other: limit what adapters change by lora.rank and lora.alpha"
             )
 
     @property
@@ -203,10 +196,7 @@ class TrackingSettings(ConfigSection):
     def problems(self) -> Iterator[str]:
         for name in type(self).model_fields:
             if getattr(self, name) is not None and importlib.util.find_spec(name) is None:
-                yield (
-                    f"tracking={name} needs the package {name}, which is not installed: "
-                    f"pip install 'idiomtune[{name}]' (or {name} only), or leave it out"
-                )
+                yield f"tracking={name} needs a package: pip install {name}, or leave it out"
 
 
 # The options of a search over hyperparameters, `hydra.sweeper` in a sweep with Optuna.

@@ -68,9 +68,7 @@ def require(example: str) -> BeforeValidator:
 
 def _is_identifier(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", value):
-        raise ValueError(
-            f"must be an identifier of the Hub's, such as apache-2.0 or cc-by-nc-sa-4.0, got {value!r}"
-        )
+        raise ValueError(f"must be an identifier of the Hub's, such as apache-2.0, got {value!r}")
     return value
 
 
@@ -135,10 +133,9 @@ class Common(ConfigSection):
 
     @model_validator(mode="before")
     @classmethod
-    def _extensions_come_first(cls, value: Any) -> Any:
+    def _extensions_come_first(cls, value: object) -> object:
         """Loads extensions first: all other sections can name what they declare."""
-        modules = value.get("extensions", []) if isinstance(value, dict) else []
-        modules = as_list(modules)
+        modules = as_list(value.get("extensions", []) if isinstance(value, dict) else [])
         if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
             load_extensions(modules)
         return value
@@ -146,12 +143,12 @@ class Common(ConfigSection):
     def problems(self) -> Iterator[str]:
         for split in self.split or []:
             if not any(split in self.splits(name) for name in self.benchmark):
-                yield (f"split={split}: none of the benchmarks {', '.join(self.benchmark)} has that split")
+                yield f"split={split}: none of the benchmarks {', '.join(self.benchmark)} has that split"
         given_by: dict[str, str] = {}
         for name, options in self.benchmark.items():
             for key in map(str, options.possible_scores(self.splits(name))):
                 if given_by.setdefault(key, name) != name:
-                    yield (f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one")
+                    yield f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one"
         if (self.data.fold is not None) != bool(self.scored_folds):
             yield ABOUT_FOLDS
 
@@ -267,51 +264,28 @@ class TrainSettings(Common):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
+        objective, has_tokens = self.objective.name, self.model.idiom_tokens is not None
         if self.trainer.matryoshka and self.objective.trains_head:
-            yield (
-                f"trainer.matryoshka={self.trainer.matryoshka}: the objective {self.objective.name} trains "
-                "modules that need full embeddings; leave it out"
-            )
+            yield f"trainer.matryoshka: the objective {objective} trains modules that need full embeddings"
         if self.trainer.freeze_encoder and not self.objective.trains_head:
-            yield (
-                f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing but the "
-                "encoder"
-            )
-        if self.trainer.freeze_encoder and (self.forgetting.is_on or self.model.idiom_tokens is not None):
-            yield (
-                "trainer.freeze_encoder=true does not change the encoder: forgetting.* and "
-                "model.idiom_tokens have no effect; leave them out"
-            )
+            yield f"trainer.freeze_encoder=true: the objective {objective} trains nothing but the encoder"
+        if self.trainer.freeze_encoder and (self.forgetting.is_on or has_tokens):
+            yield "trainer.freeze_encoder=true: forgetting.* and model.idiom_tokens have no effect"
         if self.hub.push is not None and self.data.sample and not self.hub.allow_sample:
-            yield (
-                f"hub.push={self.hub.push} with data=sample publishes a model that was only trained as a "
-                "test: if you mean it, add hub.allow_sample=true"
-            )
-        if self.forgetting.lora.rank is not None and self.model.idiom_tokens is not None:
-            yield (
-                "forgetting.lora.rank and model.idiom_tokens exclude each other: adapters do not "
-                "change token embeddings, so the new tokens would learn nothing"
-            )
+            yield f"hub.push={self.hub.push} with data=sample publishes a test (hub.allow_sample=true)"
+        if self.forgetting.lora.rank is not None and has_tokens:
+            yield "forgetting.lora.rank and model.idiom_tokens: adapters do not change embeddings of tokens"
         if self.trainer.only_idiom_tokens and self.forgetting.is_on:
-            yield (
-                "trainer.only_idiom_tokens=true changes nothing else: forgetting.* has no effect; "
-                "leave it out"
-            )
+            yield "trainer.only_idiom_tokens=true changes nothing else: forgetting.* has no effect"
         if self.overwrite and self.run_dir is not None:
             folder = user_path(self.run_dir, "run_dir").resolve()
             if folder in user_path(self.model.path, "model.path").resolve().parents:
-                yield (
-                    f"overwrite=true would remove model.path={self.model.path}: name another folder with "
-                    "run_dir="
-                )
+                yield f"overwrite=true would remove model.path={self.model.path}: name another run_dir="
         trained = self.objective.fold_split
         if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
             yield ABOUT_FOLDS
         if self.data.negatives.number is not None and self.objective.name not in ("own", "mixture"):
-            yield (
-                "data.negatives.number: hard negatives are mined for your own pairs, but the objective is "
-                f"{self.objective.name}: add +experiment=own, or leave it out"
-            )
+            yield f"data.negatives.number: is for your own pairs (+experiment=own), not for {objective}"
         self.objective.check_with(self.inputs)
         names = self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
         self.check_named("eval.benchmarks", names)
@@ -324,10 +298,7 @@ class TrainSettings(Common):
                     + ": with split= set trainer.monitor= too"
                 )
             elif scores.parts[key].better == "lower":
-                yield (
-                    f"trainer.monitor={key}: the greatest is taken as the best, and of this score the "
-                    "smallest is; choose another, as top1_accuracy or ndcg@5"
-                )
+                yield f"trainer.monitor={key}: of this score the smallest is the best; choose another"
 
     def _scored_on(self, benchmark: str) -> str:
         splits = ", ".join(self.splits(benchmark))
@@ -355,7 +326,7 @@ class EvaluateSettings(Common):
         self.check_named("benchmarks", self.benchmarks)
         tokens = self.model.idiom_tokens
         if isinstance(tokens, str) and tokens.partition("/")[0] == "train":
-            yield (f"model.idiom_tokens={tokens}: there is no training data here; list the expressions")
+            yield f"model.idiom_tokens={tokens}: there is no training data here; list the expressions"
 
 
 # Settings of `idiomtune learn`.
@@ -391,10 +362,7 @@ class LearnSettings(ConfigSection):
         if not self.glossary and not self.remove:
             yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
         if self.into == "weights" and self.remove:
-            yield (
-                "remove: needs into=tokens, and a model that learned tokens. What weights have learned stays "
-                "in them: learn from the original model again, with the glossary that remains"
-            )
+            yield "remove: needs into=tokens; weights learn from the original model again, without them"
         needs = {"steps": "tokens", "epochs": "weights", "teacher": "weights", "rank": "weights"}
         for option, into in needs.items():
             if getattr(self, option) is not None and self.into != into:
@@ -408,9 +376,7 @@ class LearnSettings(ConfigSection):
         gate = ["glossary_gate"] if self.into == "tokens" else []
         for option in ("glossary_form", "glossary_dropout", *gate):
             if getattr(self.model, option):
-                yield (
-                    f"model.{option} is for meanings that are read from a glossary, not learned: leave it out"
-                )
+                yield f"model.{option} is for meanings that are read from a glossary, not learned"
 
 
 # Settings of the programs without a model or data of the configuration (conf/tools).
@@ -418,7 +384,7 @@ class LearnSettings(ConfigSection):
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
-def _user_path(value: Any) -> Any:
+def _user_path(value: object) -> object:
     return user_path(value, "output") if isinstance(value, str) else value
 
 
@@ -430,7 +396,7 @@ class NewSettings(ConfigSection):
     folder: Annotated[Text, require("folder=<new folder>")]
 
 
-def _margins(value: Any) -> Any:
+def _margins(value: object) -> object:
     """Score key → margin, "" for all scores, of `0.01`, `<score>:0.01`, or several of them."""
     if isinstance(value, Mapping):
         return value
@@ -510,7 +476,7 @@ def _is_variable(name: str) -> str:
     return name
 
 
-def _percent_range(value: Any) -> Any:
+def _percent_range(value: object) -> object:
     """`25..75` as (25, 75)."""
     if not isinstance(value, str):
         return value
@@ -592,7 +558,6 @@ class GlossarySettings(ConfigSection):
 
     def problems(self) -> Iterator[str]:
         if self.path is not None and len(self.path) != len(self.sources):
-            counts = f"{len(self.path)} for {len(self.sources)} sources"
-            yield f"path: {counts}: give one for each, or default for its own place"
+            yield "path: give one for each source, or default for its own place"
         if not self.output.endswith((".tsv", ".csv", ".parquet")):
             yield f"output={self.output}: must end in .tsv, .csv or .parquet"

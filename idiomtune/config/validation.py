@@ -122,7 +122,4 @@ def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> list[str
 def no_such_score(key: str, keys: Sequence[str], run: str = "this run") -> str:
     """The message for an unknown score, with similar existing ones."""
     close = difflib.get_close_matches(key, keys, n=3, cutoff=0.3)
-    return (
-        f"{run} has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "
-        "table of scores shows them)"
-    )
+    return f"{run} has no score {key!r}; the nearest it has: {', '.join(close) or 'none'}"

@@ -121,12 +121,8 @@ def split_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def check_sweep(words: Sequence[str]) -> None:
     """Refuse options that several runs cannot share."""
     for argument in words:
-        key = argument.partition("=")[0]
-        if key in ("run_dir", "resume"):
-            raise UserError(
-                f"{key}= is one folder, but -m makes several runs with a folder each: "
-                "use hydra.sweep.dir=<folder>"
-            )
+        if (key := argument.partition("=")[0]) in ("run_dir", "resume"):
+            raise UserError(f"{key}= is one folder, and -m makes several runs: use hydra.sweep.dir=<folder>")
 
 
 def _refuse_dashes(argument: str) -> None:
@@ -232,20 +228,11 @@ def _model_overrides(value: str, several: bool) -> list[str]:
     bare = unquote(value)
     names = bare.split(",") if several else [bare]
     models = config_names("model")
-    paths = [
-        name
-        for name in names
-        if name not in models and ("/" in name or (name and is_folder(user_path(name, "model"))))
-    ]
-    if not paths:
+    others = [name for name in names if name and name not in models]
+    if not any("/" in name or is_folder(user_path(name, "model")) for name in others):
         return [f"model={value}"]
-    if len(paths) < len(names):
-        raise UserError(
-            f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
-            "or over model.path= with full names"
-        )
     escape = literal if "\\${" in value else str
-    return ["model=pretrained", "model.path=" + ",".join(quote_value(escape(model_folder(p))) for p in paths)]
+    return ["model=pretrained", "model.path=" + ",".join(quote_value(escape(model_folder(n))) for n in names)]
 
 
 def _choice_of(value: str, words: Sequence[str]) -> list[str]:

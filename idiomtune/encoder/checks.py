@@ -62,9 +62,7 @@ def check_complete(
             mismatch = f"its tokenizer has {needed} tokens, and the model embeddings for {rows}"
             problems.append(f"{mismatch} (vocab_size in config.json)")
     if problems:
-        raise UserError(
-            f"model {path}: {'; '.join(problems)}. Get config.json, the tokenizer and the weights again"
-        )
+        raise UserError(f"model {path}: {'; '.join(problems)}. Get config.json and its other files again")
 
 
 def _weight_problems(model: PreTrainedModel, report: LoadingReport) -> Iterator[str]:

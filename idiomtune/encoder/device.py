@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import platform
 from dataclasses import dataclass
 from datetime import timedelta
@@ -73,25 +72,18 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Dev
         message = f"is not available on this machine (available: {', '.join(available)})"
         raise UserError(message, option=f"device={device}")
     bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if precision == "fp16" and device == "cpu":
+        raise UserError("is not for the CPU; use precision=fp32 or bf16", option="precision=fp16")
+    if precision == "bf16" and device == "cuda" and not bf16:
+        raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
+    chosen, cause = precision, ""
     if precision == "auto" and device == "cpu" and has_bf16_instructions():
-        chosen: Precision = "fp32" if before == "fp32" else "bf16"
-        precision_reason = (
-            "as at the start of the run" if before else "this processor has instructions for it"
-        )
+        chosen = "fp32" if before == "fp32" else "bf16"
+        cause = ": as at the start of the run" if before else ": this processor has instructions for it"
     elif precision == "auto":
-        chosen, precision_reason = (
-            ("bf16", "the GPU supports it") if bf16 else ("fp32", "exact, and fast here")
-        )
-    else:
-        if precision == "fp16" and device == "cpu":
-            raise UserError("is not for the CPU; use precision=fp32 or bf16", option="precision=fp16")
-        if precision == "bf16" and device == "cuda" and not bf16:
-            raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
-        of_user = cast(Precision, precision)
-        return DeviceAndPrecision(device, of_user, f"device {device}{reason}; precision {precision}")
-    return DeviceAndPrecision(
-        device, chosen, f"device {device}{reason}; precision {chosen}: {precision_reason}"
-    )
+        chosen, cause = ("bf16", ": the GPU supports it") if bf16 else ("fp32", ": exact, and fast here")
+    reason = f"device {device}{reason}; precision {chosen}{cause}"
+    return DeviceAndPrecision(device, cast(Precision, chosen), reason)
 
 
 def has_bf16_instructions() -> bool:
@@ -106,22 +98,10 @@ def has_bf16_instructions() -> bool:
 
 def log_placement(placement: DeviceAndPrecision) -> None:
     """Log device, precision and threads, and warn of a precision that slows this processor down."""
-    log.info("%s%s", placement.reason, _threads() if placement.device == "cpu" else "")
+    threads = f"; threads: {torch.get_num_threads()}" if placement.device == "cpu" else ""
+    log.info("%s%s", placement.reason, threads)
     if placement.device == "cpu" and placement.precision == "bf16" and not has_bf16_instructions():
-        log.warning(
-            "precision=bf16: this processor has no bfloat16 instructions and would take several times as "
-            "long as in float32: use precision=fp32"
-        )
-
-
-def _threads() -> str:
-    """How many threads compute, and how busy the cores were in the last minute, if half of them were."""
-    number, num_cores = torch.get_num_threads(), os.cpu_count() or 1
-    about = f"; {number} thread{'s' * (number > 1)}"
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load > num_cores / 2:
-        about += f"; {num_cores} cores had a load of {load:.1f} in the last minute"
-    return about
+        log.warning("precision=bf16: slow on this processor, which lacks instructions: use precision=fp32")
 
 
 _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
@@ -139,10 +119,8 @@ def start_processes(placement: DeviceAndPrecision) -> tuple[Accelerator, Process
         message = "is not supported with accelerate's fsdp_config; use bf16 or fp32"
         raise UserError(message, option="precision=fp16")
     if sharding is not None and sharding.offload and placement.device != "cuda":
-        raise UserError(
-            f"is for GPUs, and this run is on the device {placement.device}: set it to false",
-            option="accelerate's fsdp_config: fsdp_offload_params: true",
-        )
+        message = f"is for GPUs, and this run is on the device {placement.device}: set it to false"
+        raise UserError(message, option="accelerate's fsdp_config: fsdp_offload_params: true")
     # In a sweep one process makes several runs, and accelerate would keep the first run's settings.
     AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
     # With offloading, tensors of both devices are reduced.
@@ -155,11 +133,8 @@ def start_processes(placement: DeviceAndPrecision) -> tuple[Accelerator, Process
             kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT, **backend)],
         )
     if accelerator.distributed_type.value not in _SUPPORTED:
-        raise UserError(
-            f"this launch asks for {accelerator.distributed_type.value}, which is not supported: every "
-            "process must hold the whole model, or its shard under FSDP version 2 (accelerate config: "
-            "MULTI_GPU, MULTI_CPU, FSDP or NO)"
-        )
+        kind = accelerator.distributed_type.value
+        raise UserError(f"this launch asks for {kind}: only MULTI_GPU, MULTI_CPU, FSDP and NO are supported")
     if dist.is_initialized():
         atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     count = accelerator.num_processes

@@ -138,20 +138,12 @@ class Encoder(nn.Module):
         num_poolings = sum(isinstance(module, Pooling) for module in model)
         if not isinstance(model[0], Transformer | StaticTokens) or num_poolings != 1:
             names = " → ".join(type(module).__name__ for module in model)
-            raise UserError(
-                f"this model is {names}; span embeddings need a transformer followed by one pooling"
-            )
+            raise UserError(f"this model is {names}; spans need a transformer followed by one pooling")
         hidden, width = model[0].get_embedding_dimension(), model.get_embedding_dimension()
         if raw_spans and hidden != width:
-            raise UserError(
-                f"the model's hidden states have {hidden} dimensions and its embeddings {width}, so they "
-                "cannot be compared: leave model.span_from unset",
-                option="model.span_from=last_hidden_state",
-            )
-        try:
-            self.prompts = prompts or prompts_of(model.prompts)
-        except ValueError as error:
-            raise UserError(str(error)) from None
+            message = f"hidden states have {hidden} dimensions and embeddings {width}: leave it unset"
+            raise UserError(message, option="model.span_from=last_hidden_state")
+        self.prompts = prompts or prompts_of(model.prompts)
         self.model, self.raw_spans, self.checkpoint = model, raw_spans, checkpoint
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
         self.idiom_tokens = idiom_tokens

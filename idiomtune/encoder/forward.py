@@ -216,10 +216,10 @@ def plan_batches(
         layer_spans: list[PooledSpan] = []
         for row, number in enumerate(chunk):
             for i in rows[number]:
-                text, span = rendered[i]
+                _, span = rendered[i]
                 has_layers = isinstance(requests[i], LayersRequest)
                 if requests[i].pooling == "sentence" and not has_layers:
-                    num_skipped = reader.num_skipped(text, tokens[i], requests[i])
+                    num_skipped = reader.num_skipped(tokens[i], requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
                     pooled_spans = layer_spans if has_layers else spans
@@ -269,11 +269,9 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: EmbeddingRequest)
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
     if not (positions := _overlapping(tokens, span)):
-        raise UserError(
-            f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
-            f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
-            "model.max_length, or shorten the text"
-        )
+        words = f"{request.text[slice(*request.span)]!r} of {request.text[:80]!r}…"
+        limit = f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the text"
+        raise UserError(f"span {words} has no token within the model's maximum length {limit}")
     return positions
 
 
@@ -294,18 +292,14 @@ def spans_within(requests: Sequence[EmbeddingRequest], reader: Reader) -> list[b
 
 def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) -> str:
     """The note on spans that continue beyond the maximum length."""
-    return (
-        f"{num_truncated} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) "
-        "and are embedded by their words within it: raise model.max_length, if the model reads longer texts"
-    )
+    part = f"by their words within {limit} tokens: raise model.max_length, if the model reads longer texts"
+    return f"{num_truncated} of {num_spans} spans continue beyond the maximum length, and are embedded {part}"
 
 
 def truncated_note(num_truncated: int, num_texts: int, limit: int | None) -> str:
     """The note on texts that are truncated."""
-    return (
-        f"{num_truncated} of {num_texts} texts are truncated to {limit} tokens, and embedded without what "
-        "follows: raise model.max_length, if the model can read longer texts"
-    )
+    advice = "raise model.max_length, if the model reads longer texts"
+    return f"{num_truncated} of {num_texts} texts are truncated to {limit} tokens: {advice}"
 
 
 def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:

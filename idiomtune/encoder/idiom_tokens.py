@@ -13,6 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.pre_tokenizers import Metaspace
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
@@ -185,8 +186,8 @@ def add_idiom_tokens(
     Raises:
         UserError: if one of them holds no letter or digit, or the tokenizer would not read a token as one.
     """
-    tokenizer: Any = model.tokenizer
-    embedder: Any = model[0]
+    tokenizer: PreTrainedTokenizerBase = model.tokenizer
+    transformer: PreTrainedModel = model[0].auto_model
     normalize = normalization(tokenizer.backend_tokenizer)
     groups = {token: list(names) for token, names in present.expressions.items()} if present else {}
     by_normal = {normalize(token): token for token in groups}
@@ -214,12 +215,8 @@ def add_idiom_tokens(
         id_ = vocabulary.get(token)
         # At a start, within a sentence, in quotes and before punctuation.
         if id_ is None or tokenizer(f"{token} a {token} ({token}).")["input_ids"].count(id_) != 3:
-            raise UserError(
-                f"the tokenizer ({type(tokenizer).__name__}) does not read the new token {token} as one "
-                "token; this model cannot have idiom tokens",
-                option="model.idiom_tokens",
-            )
-    transformer = embedder.auto_model
+            message = f"the tokenizer ({type(tokenizer).__name__}) does not read the new {token} as one token"
+            raise UserError(message, option="model.idiom_tokens")
     ids = {token: vocabulary[token] for token in pieces if token not in old}
     rows = transformer.get_input_embeddings().weight.shape[0]
     if (needed := max(ids.values(), default=-1) + 1) > rows:

@@ -131,8 +131,6 @@ def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSetting
         UserError: naming an option that is wrong.
     """
     is_name = path in model_names()  # a `Path` never is
-    if is_name and is_folder(Path(path)):
-        log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
     values = model_values(str(path)) if is_name else model_values("pretrained") | {"path": str(path)}
     values |= {name: value for name, value in options.items() if value is not None}
     settings: ModelSettings = check(ModelSettings, values, section="model")
@@ -142,24 +140,18 @@ def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSetting
 def resolve_model_path(path: str) -> str:
     """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged.
 
-    Only models of `conf/model/` have such paths: looking for a dotted name imports what is before the dot.
+    The name has no dots: looking for a dotted name imports what is before the dot.
 
     Raises:
-        UserError: for any other path of this kind, or if the package is not installed.
+        UserError: if the package is not installed.
     """
     if not path.startswith("package:"):
         return path
-    packaged = [str(model_values(name)["path"]) for name in model_names()]
-    if path not in packaged:
-        names = ", ".join(name for name in packaged if name.startswith("package:"))
-        raise UserError(f"model {one_line(path)}: the models that come in a package are {names}")
     package, _, inside = path.removeprefix("package:").partition("/")
-    spec = importlib.util.find_spec(package)
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or spec.origin is None:
-        raise UserError(
-            f"model {path}: the package {package} is not installed: "
-            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
-        )
+        install = f"pip install {one_line(package).replace('_', '-')}"
+        raise UserError(f"model {one_line(path)}: the package is not installed: {install}")
     return str(Path(spec.origin).parent / inside)
 
 
@@ -177,10 +169,8 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     if is_file(local / "modules.json") or (is_file(local / "config.json") and not has_modules):
         return str(local), False
     if is_folder(local) or is_file(local) or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise UserError(
-            f"model {path} is not a folder with modules.json (sentence-transformers) or config.json "
-            "(transformers): give a folder that a model was saved to, or a name on the Hub"
-        )
+        needed = "modules.json (sentence-transformers) or config.json (transformers)"
+        raise UserError(f"model {path} is not a folder with {needed}, nor a name on the Hub")
     reason = why_unavailable(path, "model", revision)
     if reason is None:
         return path, False
@@ -189,8 +179,8 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         return path, True
     near = near_model_names(path)
     raise UserError(
-        f"model {path} is not a local folder, and the Hugging Face Hub did not give it (offline? "
-        f"misspelt? private: log in with `hf auth login`){': ' + near if near else ''}. Reason: {reason}"
+        f"model {path} is not a local folder, and the Hugging Face Hub did not give it (offline? misspelt? "
+        f"private: `hf auth login`){': ' + near if near else ''}. Reason: {reason}"
     )
 
 
@@ -213,15 +203,11 @@ def _base_of(folder: Path) -> Path:
     if not isinstance(config.get("init_lora_weights", True), bool):  # PiSSA and others change W too
         others.append("init_lora_weights")
     if others:
-        raise UserError(
-            f"model {folder}: its adapters are not plain LoRA ({', '.join(others)}): merge them with peft "
-            "(merge_and_unload), and name the folder that you save the whole model to"
-        )
+        problem = f"its adapters are not plain LoRA ({', '.join(others)})"
+        raise UserError(f"model {folder}: {problem}: merge them with peft, and name the whole model's folder")
     base = Path(resolve_model_path(model_folder(config["base_model_name_or_path"])))
-    if not is_file(base / _WEIGHTS) or base.resolve() == folder.resolve():
-        raise UserError(
-            f"model {folder}: the base model of its adapters, {base}, is not another folder with {_WEIGHTS}"
-        )
+    if not is_file(base / _WEIGHTS):
+        raise UserError(f"model {folder}: {base}, the base of its adapters, is no folder with {_WEIGHTS}")
     return base
 
 
@@ -244,11 +230,8 @@ def _merge_adapters(transformer: PreTrainedModel, folder: Path) -> None:
             elif factor != "B.weight":  # an embedding's, say
                 raise KeyError(name)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        base = config["base_model_name_or_path"]
-        raise UserError(
-            f"model {folder}: its adapters are damaged, no plain LoRA, or of another model than {base}: "
-            f"{first_line(error)}"
-        ) from None
+        problem = f"damaged, or not plain LoRA of {config['base_model_name_or_path']}: {first_line(error)}"
+        raise UserError(f"model {folder}: its adapters are {problem}") from None
 
 
 def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
@@ -296,10 +279,8 @@ def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) 
             if settings.replace_expressions is not None:
                 idioms.replace = settings.replace_expressions
         elif settings.replace_expressions:
-            raise UserError(
-                f"the model {folder} has no idiom tokens to replace them with",
-                option="model.replace_expressions=true",
-            )
+            message = f"the model {folder} has no idiom tokens to replace them with"
+            raise UserError(message, option="model.replace_expressions=true")
         prompts = prompts_of(model.prompts, settings)
     return {
         "model": model,
@@ -357,10 +338,8 @@ def load_model(
     for option in ("pooling", "bidirectional"):
         value = getattr(settings, option)
         if value is not None and transformer is None:
-            raise UserError(
-                f"the model {path} has no transformer to read in another way: leave it out",
-                option=f"model.{option}={str(value).lower()}",
-            )
+            message = f"the model {path} has no transformer to read in another way: leave it out"
+            raise UserError(message, option=f"model.{option}={str(value).lower()}")
     if settings.pooling is not None:
         assert isinstance(first, Transformer)
         after = _pooling_modules(first, settings.pooling)
@@ -384,11 +363,10 @@ def load_model(
         _ensure_eos(model, tokenizer_config)
         own_code = getattr(transformer.config, "auto_map", None) or {}
         if not settings.trust_remote_code and "AutoModel" in own_code and not empty:
-            log.warning(
-                "model %s comes with its own code, which is not run: the library's class is used. "
-                "model.trust_remote_code=true runs the code; read it first",
-                path,
+            message = (
+                "model %s: its own code is not run; read it first, then model.trust_remote_code=true runs it"
             )
+            log.warning(message, path)
     _limit_length(path, model, settings.max_length)
     return model
 
@@ -458,16 +436,10 @@ def why_not_loaded(error: Exception) -> str:
     if is_network_error(error):
         return f"it could not be downloaded ({text}): try again when the Hub can be reached"
     if "trust_remote_code" in message:
-        return (
-            "it cannot be loaded without the Python code that comes with it: read the code, then "
-            "model.trust_remote_code=true runs it"
-        )
+        return "it needs Python code that comes with it: read it, then model.trust_remote_code=true runs it"
     if "safetensors" in message and re.search("does not appear to have a file|no file named", message):
-        return (
-            "it has no safetensors file at this revision, and other files may run code when opened. Convert "
-            "it with transformers (a line in docs/troubleshooting.md), leave model.revision unset, or give a "
-            "converted one (model.revision=refs/pr/1)"
-        )
+        advice = "convert it (docs/troubleshooting.md), or give a converted one (model.revision=refs/pr/1)"
+        return f"it has no safetensors file at this revision, and others may run code when opened: {advice}"
     if "sentencepiece" in message:
         return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
     return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"
@@ -529,9 +501,8 @@ def _limit_length(path: str, model: SentenceTransformer, max_length: int | None)
     positions = _num_positions(first.auto_model) if isinstance(first, Transformer) else None
     own = model.max_seq_length
     if max_length is not None and positions is not None and max_length > positions:
-        raise UserError(
-            f"the model {path} has {positions} positions", option=f"model.max_length={max_length}"
-        )
+        message = f"the model {path} has {positions} positions"
+        raise UserError(message, option=f"model.max_length={max_length}")
     limit = own if max_length is None else max_length
     if isinstance(first, StaticTokens | Transformer) and limit is not None:
         needed = first.tokenizer.num_special_tokens_to_add() + 1

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from transformers import PreTrainedTokenizerBase
 
 from idiomtune.config import ModelSettings
 from idiomtune.encoder.idiom_tokens import IdiomTokens
-from idiomtune.errors import UserError
+from idiomtune.errors import ArgumentValueError, UserError
 from idiomtune.expressions import Span
 from idiomtune.requests import EmbeddingRequest
 
@@ -44,7 +45,7 @@ class Prompts:
     def __post_init__(self) -> None:
         if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
             must = "must hold {query} exactly once, and {instruction} at most once"
-            raise ValueError(f"instruction prompt {self.instruction!r} {must}")
+            raise ArgumentValueError(f"{self.instruction!r} {must}", option="instruction_prompt")
 
     def render(self, request: EmbeddingRequest) -> Rendered:
         """The text with prompts, and the request's span moved to its new offsets."""
@@ -105,18 +106,12 @@ class Tokenizer:
 
     def __init__(self, model: SentenceTransformer) -> None:
         self._model = model
-        self.tokenizer: Any = model.tokenizer
+        self.tokenizer: PreTrainedTokenizerBase = model.tokenizer
         name = type(self.tokenizer).__name__
         if not getattr(self.tokenizer, "is_fast", False):
-            raise UserError(
-                f"{name} gives no character offsets, which span embeddings need: save the model with its "
-                "fast tokenizer (tokenizer.json)"
-            )
+            raise UserError(f"{name} gives no character offsets: save the model with its tokenizer.json")
         if self.tokenizer.pad_token_id is None:
-            raise UserError(
-                f"{name} has no padding token, which batches of texts need: name one in the model's "
-                'tokenizer_config.json ("pad_token"; its "eos_token" serves)'
-            )
+            raise UserError(f'{name} has no padding token: name one in tokenizer_config.json ("pad_token")')
         self._cache: dict[str, Tokens] = {}
 
     def forget(self) -> None:
@@ -160,7 +155,7 @@ class Tokenizer:
         return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
 
 
-def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+def special_tokens_around(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """The ids of the special tokens before and after any text."""
     with _TOKENIZING:
         bare, full = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
@@ -232,7 +227,7 @@ class Reader(NamedTuple):
         """Each request's text as the model reads it, its tokens, and which of them are pooled."""
         texts = [text for text, _ in self.render(requests)]
         return [
-            Read(text, tokens, self.num_skipped(text, tokens, request))
+            Read(text, tokens, self.num_skipped(tokens, request))
             for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
         ]
 
@@ -244,14 +239,13 @@ class Reader(NamedTuple):
         tokens = self.tokenizer([text for text, _ in rendered])
         return [self.limit is not None and len(ids) >= self.limit for ids, _ in tokens]
 
-    def num_skipped(self, text: str, tokens: Tokens, request: EmbeddingRequest) -> int:
+    def num_skipped(self, tokens: Tokens, request: EmbeddingRequest) -> int:
         """The number of prompt tokens outside the pooling, for models that do not pool prompts.
 
         Counted on the prompt alone, as sentence-transformers does.
 
         Args:
-            text: as the model reads it: near the maximum length without meanings.
-            tokens: its tokens.
+            tokens: of the text as the model reads it.
 
         Raises:
             UserError: if the prompt leaves no room for the request's own text.
@@ -264,20 +258,14 @@ class Reader(NamedTuple):
         if not prompt:
             return 0
         read, _ = self._with_tokens(prompt, None)
-        if self.meanings is not None:
-            with_meanings, _ = self._with_tokens(*self.meanings.insert(prompt))
-            read = with_meanings if text.startswith(with_meanings) else read
         ids = self.tokenizer([read])[0].input_ids
         special = self.tokenizer.tokenizer.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)
         if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
-            raise UserError(
-                f"the prompt before {request.text[:80]!r} leaves no room within the model's maximum length "
-                f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
-            )
+            length = f"{len(tokens.input_ids)} tokens: raise model.max_length, or shorten the instruction"
+            raise UserError(f"the prompt before {request.text[:80]!r} leaves no room within {length}")
         return num_tokens
 
     def _with_tokens(self, text: str, span: Span | None) -> Rendered:
-        return (
-            (text, span) if self.idiom_tokens is None else self.idiom_tokens.replace_expressions(text, span)
-        )
+        idioms = self.idiom_tokens
+        return (text, span) if idioms is None else idioms.replace_expressions(text, span)

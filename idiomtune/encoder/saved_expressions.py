@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, normalization
 from idiomtune.expressions import KEEP, has_placeholder, replacements
@@ -28,7 +28,7 @@ CONFIG, SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
 _TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
-def save_idiom_tokens(folder: Path, tokenizer: Any, idioms: IdiomTokens | None) -> None:
+def save_idiom_tokens(folder: Path, tokenizer: PreTrainedTokenizerBase, idioms: IdiomTokens | None) -> None:
     """Write idiom tokens next to a saved model, and rules for them into its tokenizer."""
     (folder / FILE).unlink(missing_ok=True)
     if idioms is not None:
@@ -44,7 +44,7 @@ def record_file(folder: Path, name: str) -> None:
     write_json(folder / CONFIG, config | {SAVED_WITH: [*config.get(SAVED_WITH, []), name]})
 
 
-def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens) -> None:
+def _write_rules(folder: Path, tokenizer: PreTrainedTokenizerBase, idioms: IdiomTokens) -> None:
     """Put rules into a saved tokenizer, by which expressions become tokens.
 
     Some families turn spaces into pieces before they look for tokens, or take no normaliser but their own:
@@ -93,7 +93,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens) -> None:
         )
 
 
-def remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
+def remove_rules(tokenizer: PreTrainedTokenizerBase, tokens: Collection[str]) -> None:
     """Take the rules for these tokens out of a tokenizer that was loaded."""
     backend = tokenizer.backend_tokenizer
     state = json.loads(backend.to_str())["normalizer"]

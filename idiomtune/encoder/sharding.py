@@ -136,15 +136,13 @@ def shard(encoder: nn.Module, transformer: nn.Module, sharding: Sharding, num_pr
     )
 
 
-def _blocks(transformer: Any, names: tuple[str, ...]) -> list[nn.Module]:
+def _blocks(transformer: nn.Module, names: tuple[str, ...]) -> list[nn.Module]:
     """The modules that are gathered one after the other, inner ones first."""
     classes = names or tuple(getattr(transformer, "_no_split_modules", None) or ())
     blocks = [m for m in transformer.modules() if type(m).__name__ in classes and m is not transformer]
     if names and not blocks:
-        raise UserError(
-            f"accelerate's fsdp_config: fsdp_transformer_layer_cls_to_wrap: {','.join(names)}: "
-            f"{type(transformer).__name__} has no module of that class; leave it out"
-        )
+        option = f"accelerate's fsdp_config: fsdp_transformer_layer_cls_to_wrap: {','.join(names)}"
+        raise UserError(f"{type(transformer).__name__} has no such module; leave it out", option=option)
     if not blocks:
         lists = [m for m in transformer.modules() if isinstance(m, nn.ModuleList)]
         blocks = list(max(lists, key=lambda m: sum(p.numel() for p in m.parameters()), default=[]))

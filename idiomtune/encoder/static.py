@@ -37,7 +37,7 @@ class StaticTokens(Module):
         self.table: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=True)  # type: ignore[no-untyped-call]
         self.tokenizer = _bare_tokenizer(static.tokenizer)
 
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def forward(self, features: dict[str, Any], **_: object) -> dict[str, Any]:
         return dict(features, token_embeddings=self.table(features["input_ids"]))
 
     def get_embedding_dimension(self) -> int:
@@ -46,12 +46,9 @@ class StaticTokens(Module):
     @property
     def auto_model(self) -> NoReturn:
         """Raises UserError: a static model has no transformer to train."""
-        raise UserError(
-            "this model is a table of token vectors, which can be neither trained nor changed here: name a "
-            "model with a transformer"
-        )
+        raise UserError("this model is a table of token vectors: name a model with a transformer")
 
-    def save(self, *_: Any, **__: Any) -> None:
+    def save(self, *_: object, **__: object) -> None:
         """Raises UserError."""
         self.auto_model  # noqa: B018
 

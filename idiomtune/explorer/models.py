@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from idiomtune.config import ExploreSettings, ModelSettings, check
+from idiomtune.config import ModelSettings, check
+from idiomtune.config.settings import ExploreSettings
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.usages import labelled_usages

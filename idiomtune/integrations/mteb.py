@@ -7,7 +7,7 @@ extra `mteb`.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Any
 
 from idiomtune.data.idiolink import Split, is_relevant
 from idiomtune.data.semeval2022 import PairSplit
@@ -23,8 +23,6 @@ except ImportError as error:
     raise ImportError(
         "this needs the package mteb: pip install 'idiomtune[mteb]', or pip install 'mteb>=2,<3'"
     ) from error
-
-Rows = Literal["sts", "gold"]
 
 _LANGUAGES = {"EN": "eng-Latn", "PT": "por-Latn", "GL": "glg-Latn"}
 
@@ -58,7 +56,7 @@ class IdioLinkRetrieval(AbsTaskRetrieval):
         super().__init__(**kwargs)
         self._split = split
 
-    def load_data(self, *_: Any, **__: Any) -> None:
+    def load_data(self, *_: object, **__: object) -> None:
         """The split in mteb's form: nothing is downloaded."""
         split = self._split
         self.dataset = {
@@ -77,21 +75,20 @@ class IdioLinkRetrieval(AbsTaskRetrieval):
 
 
 class SemEval2022STS(AbsTaskSTS):
-    """SemEval-2022 Task 2B by language and for `all`: the pairs whose gold is a number, as mteb requires.
+    """The STS pairs of SemEval-2022 Task 2B, by language and for `all`.
+
+    `cosine_spearman` of subset `en` is `semeval2022/<split>/en/sts/spearman`. Pairs with idioms do
+    not fit mteb: of many the gold is the model's similarity of another pair.
 
     Args:
         split: from :func:`idiomtune.data.semeval2022.read_pairs`, with gold.
-        rows: `sts`, the STS pairs: `cosine_spearman` of subset `en` is `semeval2022/<split>/en/sts/spearman`;
-            or `gold`, all pairs whose gold is a number, which adds the pairs with idioms of gold 1. Pairs
-            whose gold is the model's similarity of another pair do not fit mteb, so it does not give the
-            task's main figures (subsets `idiom`, `all`).
 
     Raises:
         UserError: if the split has no gold.
     """
 
     metadata = TaskMetadata(
-        name="SemEval2022Task2B",
+        name="SemEval2022Task2B-sts",
         description="Similarity of sentences with idioms, English, Portuguese and Galician.",
         reference="https://arxiv.org/abs/2204.10050",
         dataset={"path": "H-TayyarMadabushi/SemEval_2022_Task2-idiomaticity", "revision": "local"},
@@ -106,14 +103,14 @@ class SemEval2022STS(AbsTaskSTS):
     min_score = 0
     max_score = 1
 
-    def __init__(self, split: PairSplit, rows: Rows = "sts", **kwargs: Any) -> None:
+    def __init__(self, split: PairSplit, **kwargs: Any) -> None:
         if split.gold is None:
             raise UserError(f"SemEval-2022 Task 2B, split {split.name}: no public gold to score by")
         pairs_by_id = {pair.id: pair for pair in split.pairs}
         self._subsets: dict[str, list[dict[str, Any]]] = {}
         languages: dict[str, list[str]] = {}
         for item in split.gold:
-            if item.similarity is None or (rows == "sts" and not item.is_sts):
+            if item.similarity is None or not item.is_sts:
                 continue
             pair = pairs_by_id[item.id]
             row = {"sentence1": pair.sentence1, "sentence2": pair.sentence2, "score": item.similarity}
@@ -121,12 +118,11 @@ class SemEval2022STS(AbsTaskSTS):
                 self._subsets.setdefault(subset, []).append(row)
             languages[pair.language.lower()] = [_LANGUAGES[pair.language]]
         languages["all"] = [language for codes in languages.values() for language in codes]
-        name = f"{self.metadata.name}-{rows}"
-        self.metadata = _of_split(self.metadata, split, name=name, eval_langs=languages)
+        self.metadata = _of_split(self.metadata, split, eval_langs=languages)
         super().__init__(**kwargs)
         self._name = split.name
 
-    def load_data(self, *_: Any, **__: Any) -> None:
+    def load_data(self, *_: object, **__: object) -> None:
         """The split in mteb's form: nothing is downloaded."""
         self.dataset = {
             subset: {self._name: Dataset.from_list(rows)} for subset, rows in self._subsets.items()
@@ -134,7 +130,7 @@ class SemEval2022STS(AbsTaskSTS):
         self.data_loaded = True
 
 
-def _of_split(metadata: TaskMetadata, split: Split | PairSplit, **changes: Any) -> TaskMetadata:
+def _of_split(metadata: TaskMetadata, split: Split | PairSplit, **changes: object) -> TaskMetadata:
     """A task's record for a split, with a checksum of its files as revision, to distinguish other data."""
     sums = "".join(sorted(fingerprints(split.files).values()))
     dataset = {**metadata.dataset, "revision": hashlib.sha256(sums.encode()).hexdigest()[:16]}

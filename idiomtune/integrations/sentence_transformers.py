@@ -16,6 +16,7 @@ from idiomtune.benchmarks import Benchmark, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.config.compose import compose_config
+from idiomtune.config.validation import no_such_score
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import UserError
@@ -78,22 +79,16 @@ class SuiteEvaluator(BaseEvaluator):
         """
         settings: EvaluateSettings = check(EvaluateSettings, compose_config("evaluate", *overrides))
         possible = settings.possible_scores(settings.benchmarks).parts
-        keys = list(possible)
-        if primary_metric not in keys:
-            last = primary_metric.rpartition("/")[2]
-            alike = [key for key in keys if key.endswith(last)] or keys
-            raise UserError(
-                f"primary_metric={primary_metric}: these benchmarks give no such score; they give "
-                f"{', '.join(alike[:5])}, …"
-            )
+        if primary_metric not in possible:
+            message = no_such_score(primary_metric, list(possible), "this choice of benchmarks")
+            raise UserError(f"primary_metric={primary_metric}: {message}")
         benchmarks, _ = build_benchmarks(settings.benchmark, settings.inputs, settings.benchmarks)
-        is_better = possible[primary_metric].better != "lower"
         return cls(
             benchmarks,
             primary_metric,
             name=name,
             dimensions=settings.truncated_dimensions,
-            greater_is_better=is_better,
+            greater_is_better=possible[primary_metric].better != "lower",
         )
 
     def __call__(
@@ -119,9 +114,8 @@ class SuiteEvaluator(BaseEvaluator):
         named: dict[str, float] = self.prefix_name_to_metrics(scorecard.scores, self.name)
         undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)
         if self.primary_metric not in {**named, **undefined}:
-            raise UserError(
-                f"primary_metric={self.primary_metric} is not among the scores, which are {', '.join(named)}"
-            )
+            message = no_such_score(str(self.primary_metric), list(named), "the suite")
+            raise UserError(f"primary_metric={self.primary_metric}: {message}")
         score = (scorecard.scores.parts | scorecard.undefined.parts).get(self._key)
         if score is not None and self.greater_is_better != (score.better != "lower"):
             message = f"of {score}, the smallest is the best: give greater_is_better=False"

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, field_validator
 from idiomtune.expressions import expression_words
 from idiomtune.plugins.options import ConfigSection, Count, Ratio, Text, as_list
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a report reads all of them
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a report reads all of them
 CONF = next(
     folder / "conf"
     for folder in Path(__file__).resolve().parents[1:]  # in the package as installed, beside it in a checkout
@@ -48,9 +48,7 @@ def needs_its_code(path: str) -> str:
 
 def _is_a_template(prompt: str) -> str:
     if prompt.count("{query}") != 1 or prompt.count("{instruction}") > 1:
-        raise ValueError(
-            f"must hold {{query}} exactly once, and {{instruction}} at most once, got {prompt!r}"
-        )
+        raise ValueError(f"must hold {{query}} once, and {{instruction}} at most once, got {prompt!r}")
     return prompt
 
 
@@ -105,7 +103,7 @@ class ModelSettings(ConfigSection):
 
     @field_validator("idiom_tokens", mode="before")
     @classmethod
-    def _expressions(cls, value: Any) -> Any:
+    def _expressions(cls, value: object) -> object:
         if value is None or (isinstance(value, str) and value.strip()):
             return value
         if not isinstance(value, list) or not value:
@@ -115,7 +113,7 @@ class ModelSettings(ConfigSection):
         return value
 
 
-def model_settings_of(name: str, **options: Any) -> ModelSettings:
+def model_settings_of(name: str, **options: object) -> ModelSettings:
     """The settings of a model: a name in `conf/model/`, a folder or a Hub id.
 
     Args:

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
-def as_list(value: Any) -> Any:
+def as_list(value: object) -> Any:
     """A list; a single name becomes a list of it."""
     return [value] if isinstance(value, str) else value
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: object) -> object:
     return [value] if isinstance(value, int) else value
 
 
@@ -23,7 +23,7 @@ def _are_different(values: list[int]) -> list[int]:
     return values
 
 
-def or_empty(value: Any) -> Any:
+def or_empty(value: object) -> object:
     """Null as an empty mapping: over a default of `{}`, Hydra refuses any entry as unknown."""
     return {} if value is None else value
 

@@ -82,11 +82,8 @@ def _declared_in(module: str) -> list[Declaration]:
     kinds = ObjectiveType | DatasetType
     is_list = isinstance(declared, list | tuple) and all(isinstance(entry, kinds) for entry in declared)
     if not is_list or not (declared or inside):
-        raise UserError(
-            f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of ObjectiveType or DatasetType. __main__ is a notebook or script: run "
-            "it first, or move what it declares to a module, and give extensions=[<module>]"
-        )
+        needed = "a @benchmark, an @objective, or a list DECLARED of ObjectiveType or DatasetType"
+        raise UserError(f"extensions: {module} declares nothing usable: it needs {needed}")
     return [*declared, *(entry for entry in inside if entry not in declared)]
 
 
@@ -168,17 +165,14 @@ def load_extensions(modules: Sequence[str]) -> None:
         except BaseException as error:  # whatever its code raises; a status that it exits with is not ours
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f"{module}.".startswith(f"{missing}."):
-                raise UserError(
-                    f"extensions: {module} is not installed, and is not in the current folder (or PYTHONPATH)"
-                ) from error
+                message = f"extensions: {module} is not installed, nor in the current folder (or PYTHONPATH)"
+                raise UserError(message) from error
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise UserError(f"extensions: {module} cannot be imported: {reason}") from error
         names = {(type(entry), entry.name) for entry in _all_declarations()}
         for entry in declared:
             if (type(entry), entry.name) in names:
-                raise UserError(
-                    f"extensions: {module} declares {entry.name}, which exists already: rename it"
-                )
+                raise UserError(f"extensions: {module} declares {entry.name}, which exists: rename it")
         _added[module] = declared
 
 
@@ -187,7 +181,7 @@ def declarations_of(module: str) -> list[Declaration]:
     return _added[module]
 
 
-def resolve(declared: Any) -> Any:
+def resolve(declared: object) -> Any:
     """A part of a declaration, such as a function, given itself or as "module:name"."""
     if not isinstance(declared, str):
         return declared
@@ -200,7 +194,7 @@ def build_objective(inputs: RunInputs, options: ObjectiveOptions) -> Any:
     return resolve(objective_types()[options.name].build)(inputs, options)
 
 
-def _declared_options(value: Any) -> Any:
+def _declared_options(value: object) -> object:
     if not isinstance(value, dict):
         return value
     types = objective_types()

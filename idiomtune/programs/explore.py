@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from idiomtune.config import ExploreSettings
+from idiomtune.config.settings import ExploreSettings
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.outputs import check_output, reserved_output
 

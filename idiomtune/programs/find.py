@@ -11,7 +11,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idiomtune.config import FindSettings
+from idiomtune.config.settings import FindSettings
 from idiomtune.io.files import list_names, printable
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.spreadsheets import spreadsheet_text

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from idiomtune.config import NewSettings
+from idiomtune.config.settings import NewSettings
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from idiomtune.config import ReportSettings
+from idiomtune.config.settings import ReportSettings
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path, write_text
 from idiomtune.io.outputs import check_output, reserved_output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from idiomtune.config import TextSearchSettings
+from idiomtune.config.settings import TextSearchSettings
 from idiomtune.io.files import printable
 from idiomtune.io.terminal import print_tsv
 from idiomtune.reports.tables import Table, print_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from idiomtune.config import ReviewSettings, SelectSettings, WriteSettings
+from idiomtune.config.settings import ReviewSettings, SelectSettings, WriteSettings
 from idiomtune.io.files import printable
 
 

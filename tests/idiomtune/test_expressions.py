@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, normalizers
 
-from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, token_name
 from idiomtune.expressions import (
@@ -36,42 +35,26 @@ def decomposed(text: str) -> str:
 TEXTS: dict[str, list[str]] = {
     "make waves": ["It is [making waves] again."],
     "carry the can": ["He [carries the can]."],
-    "rock the boat": ["Don't [Rock the Boat]!"],
-    "hit the road": ["We were [hitting the road]."],
     "take the cake": ["It has [taken the cake]."],
     "guilt trip": ["He [guilt-tripped] her."],
-    "case study": ["Two [case studies]."],
-    "contact lens": ["my [contact lenses]"],
     "best man": ["both [best men]"],
-    "loose leaf": ["[loose leaves]"],
     "camponês rico": ["dois [camponeses ricos]"],
     "home run": ["It was a [HOME-RUN].", "a [home\u2011run]", "a [home  \n run]", "homerun"],
     "alto-falante": ["um [alto falante]", "dois [Altos-Falantes]"],
     "papel higiênico": ["[papéis higiênicos]"],
-    "ar condicionado": ["[ares condicionados]"],
-    "salão paroquial": ["[salões paroquiais]"],
     "pé-frio": ["uns [pés-frios]"],
-    "luz verde": ["[luces verdes]"],
-    "sacred cow": ["the [sacred cow]'s milk"],
     "pão-duro": [decomposed("Que [pão-duro]!")],
     "what's up?": ["So [what's up]?"],
-    '"rizz"': ["All [rizz]!"],
     "...and so on": ["this, that [and so on]"],
     "C++": ["We learn [C++].", "vitamin C"],
-    "C#": ["([c#])"],
     "100%": ["I am [100%] sure", "100 people"],
     ".NET": ["the [.NET] runtime", "www.asp.net"],
-    ".NET core": ["a [.Net-Core] runtime"],
     "the devil's advocate": ["as [the devil\u02bcs advocates] do"],
-    "#MeToo": ["Since [#metoo], much changed"],
     "हिन्दी भाषा": ["यह [हिन्दी भाषा] है"],
     "in the bag": [
         *("There is air in the bagpipe.", "She lost it in the baggage hall."),
         "He slept in the bagged leaves.",  # no participle after "the"
     ],
-    "in the can": ["She works in the canning factory."],
-    "big fish": ["a bigger fish"],
-    "car park": ["the carpet parks"],
     "spill the beans": [
         *("She [spilled the beans].", "Who [spilt the beans]?", "Spill all the beans."),
         "the beans that they spill the",  # all of its words, the last one first
@@ -79,9 +62,7 @@ TEXTS: dict[str, list[str]] = {
         *("as \u02bcspill the beans", "spill the beans\u02bc, and more", "spill the beans\u02bc"),
     ],
     "end user": ["That is the end – user rights are next."],
-    "on paper": ["once paper was cheap"],
     "cafe society": [decomposed("café society")],
-    "old cafe": [decomposed("old café")],
 }
 # In other languages: capitals, places in a word and encodings make no difference.
 TEXTS |= {
@@ -101,7 +82,6 @@ TEXTS |= {
     "ίδιος δρόμος": ["[ΊΔΙΟΣ ΔΡΟΜΟΣ]"],
     "op glad ijs": ["[OP GLAD IJS]", "Hij staat [op glad ĳs]."],
     "į kailį": ["Gavo [Į KAILĮ].", "į kaili"],
-    "casser les pieds": ["[CASSER LES PIEDS]"],
 }
 RIDE = "take someone for a ride"
 # The same with placeholders.
@@ -118,11 +98,8 @@ HELD: dict[str, list[str]] = {
     "pull the leg of someone": ["[pulling the leg of them] all"],
     "the apple of one's eye": ["[the apple of the old voters’ eyes]"],
     "make a fool of oneself": ["[made a fool of himself]"],
-    "do something oneself again": ["[did the work himself again]"],
-    "put one's money where one's mouth is": ["[puts his money where his mouth is]"],
     "make someone one's slave": ["[made the old man her slave]", "made her slave"],
     "bring someone to one's knees": ["[brought the team to its knees]"],
-    "give someone something to eat": ["[gave the dog some meat to eat]"],
     "one's cup of tea": ["not [my cup of tea]"],
     "fall for someone": ["She [fell for him] at once", "[falls for me]", "fall for tricks"],
     "something": ["[something] else"],
@@ -131,11 +108,15 @@ HELD: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("expression", [*TEXTS, *HELD])
 def test_found_as_people_write_it(expression: str) -> None:
+    """And of those with placeholders, a saved tokenizer makes what the encoder makes."""
+    index, tokens = ExpressionIndex([expression]), IdiomTokens({token_name(expression): [expression]})
     for marked in (TEXTS | HELD)[expression]:
         text = marked.replace("[", "").replace("]", "")
         span = (marked.index("["), marked.index("]") - 1) if "[" in marked else None
         assert find_expression(text, expression) == span
-        assert ExpressionIndex([expression]).find(text) == ([] if span is None else [(*span, expression)])
+        assert index.find(text) == ([] if span is None else [(*span, expression)])
+        if expression in HELD:
+            assert by_rules(text, expression) == tokens.replace_expressions(text)[0]
 
 
 def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None:
@@ -144,7 +125,6 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
     text = "A big fish story, a fish story, two home-runs and a Big Fish."
     names = [expression for _, _, expression in index.find(text)]
     assert names == ["big fish story", "fish story", "home run", "big fish"]
-    assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
     assert ExpressionIndex(["in the bag", "bag"]).find("in the bag") == [(0, 10, "in the bag")]
     assert ExpressionIndex(["plan .x", ".x"]).find("plan .x") == [(0, 7, "plan .x")]
     index = ExpressionIndex(["画蛇添足", "添足", "多此一举"])
@@ -155,21 +135,10 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
 
 
 ADJECTIVES = {
-    "take a haircut": [
-        "They [took a big haircut].",
-        "to [take an enormous\n haircut]",
-        "take a really big haircut",
-    ],
-    "break the ice": [
-        "He [broke the paper-thin ice].",
-        "broke all the ice",
-        "broke the news. Ice",
-        "broke the very ice",
-    ],
+    "take a haircut": ["to [take an enormous\n haircut]", "take a really big haircut"],
+    "break the ice": ["He [broke the paper-thin ice].", "broke the news. Ice", "broke the very ice"],
     "have an axe to grind": ["She [has a political axe to grind]."],
-    "kick the bucket": ["kick the ball, bucket", "kick the dog and bucket", "the bucket was kicked"],
     "a bird in the hand": ["a bird in the left hand"],
-    "all the rage": ["all the mad rage"],
 }
 
 
@@ -199,21 +168,11 @@ def test_forms_of_a_dictionary_take_the_place_of_rules() -> None:
         assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
 
 
-def test_names_that_differ_in_signs_are_told_apart() -> None:
-    index = ExpressionIndex(["C", "C++", "net", ".NET"])
-    text = "C, C++, the net, .net; C.NET"
-    found = [(text[start:end], expression) for start, end, expression in index.find(text)]
-    assert found == [("C", "C"), ("C++", "C++"), ("net", "net"), (".net", ".NET"), ("C", "C"), ("NET", "net")]
-
-
 RULES = {
     **{"try": "trys tries tried trying", "key": "keys keyed keying", "tie": "ties tied tying"},
-    **{"lie": "lies lay lain lied lying", "agree": "agrees agreed agreeing", "like": "likes liked liking"},
-    **{"do": "dos does did done doing", "ox": "oxs oxes oxen", "help": "helps helped helping"},
-    **{"beat": "beats beaten beated beating beatted beatting", "carry": "carrys carries carried carrying"},
+    **{"lie": "lies lay lain lied lying", "agree": "agrees agreed agreeing", "ox": "oxs oxes oxen"},
+    **{"beat": "beats beaten beated beating beatted beatting", "girl": "girls girled girling"},
     "papel": "papels papeis papéis papeled papeling papelled papelling",
-    "animal": "animals animais animaled animaling animalled animalling",
-    "girl": "girls girled girling",  # no vowel before the l
     "canção": "cançãos cançãoes canções cançães cançãoed cançãoing",
 }
 
@@ -252,37 +211,13 @@ def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) ->
         assert bool(ours) == bool(naive)
 
 
-def test_a_placeholder_is_not_what_an_expression_is_looked_for_by() -> None:
-    """Even if it is the rarest word of all that are looked for; runs are what is between placeholders."""
-    index = ExpressionIndex(["lose one's temper", "lose the temper", "the temper"])
-    assert index.find("She lost her temper.") == [(4, 19, "lose one's temper")]
-    index = ExpressionIndex(["give someone the slip", "give the slip"])
-    assert index.find("They gave him the slip.") == [(5, 22, "give someone the slip")]
-    text, fish = "They took the big fish for a ride, big fish.", (["big fish"], "big fish")
-    runs = ExpressionIndex([RIDE, "big fish"]).find_runs(text)
-    found = [([text[slice(*run)] for run in of_one], name) for of_one, name in runs]
-    assert found == [(["took", "for a ride"], RIDE), fish, fish]
-
-
-def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:
-    """The rule for "in the bag" in a saved model, written out."""
-    word = r"[\w\u0300-\u036f]"
-    gap = r"(?:\s+|[\-\u2010\u2011\u2013])"
-    pattern = rf"(?<!{word})(?:in){gap}(?:the){gap}(?:bag|bags)(?!{word})"
-    assert replacements("in the bag", "IDinthebagID", str.lower) == [(pattern, "IDinthebagID")]
-
-
 PLACEHOLDERS = [RIDE, "lose one's temper", "pull the wool over someone's eyes"]
 FOUR = "take someone the someone the someone for something the home"
 ADVERSARIAL = {
-    "words": "take a " * 10_000,
     "letters": "take " + "s" * 50_000,
     "hyphens": "take " + "a-" * 25_000,
-    "apostrophes": "lose " + "s'" * 25_000,
-    "spaces": "take" + " " * 50_000,
     "starts": "pull the wool over " * 2_500,
     "owners": "lose a b c d's " * 3_500,
-    "words between, often": ("take " + "the for " * 20) * 250,
     "nearly": "take a the b the c for d the house. " * 1_500,
 }
 
@@ -311,30 +246,6 @@ def by_rules(text: str, *expressions: str) -> str:
         for pattern, new in replacements(expression, token_name(expression), str):
             text = normalizers.Replace(Regex("(?i)" + pattern), new).normalize_str(text)
     return text
-
-
-@pytest.mark.parametrize("expression", HELD)
-def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: str) -> None:
-    tokens = IdiomTokens({token_name(expression): [expression]})
-    for marked in HELD[expression]:
-        text = marked.replace("[", "").replace("]", "")
-        assert by_rules(text, expression) == tokens.replace_expressions(text)[0]
-
-
-@pytest.mark.slow
-def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
-    """All 80 sentences with "take someone for a ride", as annotated, and none of the other 3,760."""
-    splits = [load_split(real_data / "idiolink", name) for name in ("train", "val")]
-    records = [record for split in splits for record in (*split.documents, *split.queries)]
-    used = [r for r in records if r.idiom == RIDE and r.usage in ("literal", "idiomatic")]
-    assert [r for r in records if find_expression(r.sentence, RIDE)] == used
-    assert (len(used), len(records)) == (80, 3840)
-    tokens = IdiomTokens({token_name(RIDE): [RIDE]})
-    for number, record in enumerate(used):
-        start, end = find_expression(record.sentence, RIDE) or (0, 0)
-        assert record.sentence[start:end] == record.span
-        if number % 10 == 0:  # a saved tokenizer is slow to make
-            assert by_rules(record.sentence, RIDE) == tokens.replace_expressions(record.sentence)[0]
 
 
 def test_which_expressions_contain_others() -> None:

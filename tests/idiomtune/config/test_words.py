@@ -33,27 +33,22 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
     ("train", "model=mine", {"model": "pretrained", "model.path": "mine/best"}),
     ("train", "model='a/b-v2' | seed=1", {"model": "pretrained", "model.path": "a/b-v2", "seed": 1}),
     ("train", "model=/x/it's here", {"model": "pretrained", "model.path": "/x/it's here"}),
-    ("train", "run_dir=x=y", {"run_dir": "x=y"}),
     ("train", "model.glossary=it's, mine.tsv", {"model.glossary": "it's, mine.tsv"}),
-    ("train", "model.glossary=[a.tsv,b.tsv]", {"model.glossary": ["a.tsv", "b.tsv"]}),
     ("train", "data.idiolink=null", {"data.idiolink": None}),
     ("train", "benchmark.own_sts.path={a:b.csv}", {"benchmark.own_sts.path": {"a": "b.csv"}}),
     ("train", "trainer.monitor=a/b@1/dim=8", {"trainer.monitor": "a/b@1/dim=8"}),  # Hydra takes no second =
     ("train", "trainer.monitor=[a/b,'a/dim=8',a/dim=9]", {"trainer.monitor": ["a/b", "a/dim=8", "a/dim=9"]}),
-    ("train", f"+{PART}.train=my (1).csv", {f"{PART}.train": "my (1).csv"}),
     ("train", f"++{PART}.negatives.corpus=a=b.csv", {f"{PART}.negatives.corpus": "a=b.csv"}),
     ("train", "own | seed=1", {"experiment": "own", "seed": 1}),
     ("train", "benchmarks=[own_sts]", {"benchmark": ["own_sts"]}),
     ("evaluate", "minilm", {"model": "minilm"}),
     ("evaluate", "benchmarks=[idiolink]", {"benchmarks": ["idiolink"]}),  # of those that are there
-    ("evaluate", "benchmarks=null", {"benchmarks": None}),
     ("evaluate", "benchmarks=own_sts", {"benchmark": "own_sts", "benchmarks": "own_sts"}),
     (
         "evaluate",
         "benchmark=[admire] | benchmarks=own_sts",
         {"benchmark": ["admire"], "benchmarks": "own_sts"},
     ),
-    ("push", "mine | dry_run=true", {"checkpoint": "mine", "dry_run": True}),
 ]
 
 
@@ -69,7 +64,6 @@ def test_words_of_a_sweep() -> None:
         ("model=a/b,c/d", "model=pretrained model.path='a/b','c/d'"),
         ("model=minilm,pretrained", "model=minilm,pretrained"),
         ("idiolink_ft,own seed=1,2", "+experiment=idiolink_ft,own seed=1,2"),
-        ("hub.repo_id='me/idioms-${seed}'", "hub.repo_id='me/idioms-${seed}'"),
     ):
         assert overrides_of(words.split(), "train", "+experiment", several=True) == expected.split()
 
@@ -83,7 +77,6 @@ def test_flags_and_their_values() -> None:
 
 
 OWN = "+experiment=own | data.train=a.csv"
-STS = "benchmark=[own_sts] | benchmark.own_sts.path=a.csv"
 TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.candidates=released"
 FACTS = "admire/train/caption/rank_difference"
 # Words separated by ` | `, parts of the message separated by `|`.
@@ -93,106 +86,65 @@ TRAIN = [
     ("+sweep=x", "idiomtune train -m +sweep=x"),
     ("run_dir=\udcff", "UTF-8"),
     # Options with dashes, with the form that they have here
-    ("--experiment=own | data.train=a.csv", "--experiment|: +experiment=own"),  # a flag's beginning
-    ("+experiment=own | --data | sample", "--data|: data=…"),
     ("-trainer.max-epochs=2", "-trainer.max-epochs|: trainer.max_epochs=2"),
-    ("--config_dir=mine", "--config_dir|--config-dir?"),
     # Secrets
     ("--hf-token=the-secret", "hf_token"),  # known by its name alone
     *((f"{name}={TOKEN}", "HF_TOKEN") for name in ("+token", "hub.token", "HF_TOKEN")),
     ("tracking.wandb.project=the-secret-value", "tracking.wandb.project"),
     # Misspelt
     ("trainer.batchsize=3", "trainer.batch_size?"),
-    ("sed=3", "sed|seed?"),
     ("lr=3", "trainer.learning_rate?"),
-    ("trainer.lr=3", "trainer.learning_rate?"),
     ("objective.querymode=span", "objective.query_mode?|objective has name, split,"),
-    ("trainer.batch_size.x=3", "trainer.batch_size.x"),
     ("benchmark=[idiolnk]", "benchmark=idiolink?"),
     ("model=minilmm", "model=minilm?|model has bert_base|<owner>/<name>"),
-    ("+experiment=zzz", "experiment=zzz|experiment has adaptive_triplet,"),
-    ("+objective.parts={p: {data: {train: my (1).csv}}}", "quotation marks"),
     ("minilm | seed", "seed|name=value"),
     ("seed=1,2", "seed=[1,2]"),
-    ("+data=sample", ": data=sample|override /data: sample"),
-    ("+nonsense=1", "nonsense"),
-    ("eval.benchmarks=[idiolnk]", "eval.benchmarks|'idiolnk'"),
     ("trainer.monitor=idiolink/val/sentence/ndcg10", "trainer.monitor|idiolink/val/sentence/ndcg@10"),
     # Of the wrong type or size
     ("eval.every=sometimes", "  eval.every: |'epoch' or 'end', or "),
     ("trainer.batch_size=0 | device=gpu", "2 settings|trainer.batch_size: |got 0|device: |'mps', got 'gpu'"),
-    ("trainer.learning_rate=3", "trainer.learning_rate: "),
-    ("seed=100000000000000000000", "seed: "),
-    ("split=['']", "  split: "),
-    ("data.semeval2022=''", "data.semeval2022: "),
     ("model.instruction_prompt='{instruction}'", "model.instruction_prompt: |{query}"),
     ("objective.loss.temperature=0", "objective.loss.temperature: |0.0001"),
-    ("objective.loss.temperature=inf", "objective.loss.temperature: "),
-    ("benchmark.epsilon.languages=[gl]", "benchmark.epsilon.languages"),
     # What must fit together
     ("trainer.accumulation=5", "batch_size=32|accumulation=5"),
     ("split=test", "trainer.monitor: |'idiolink/val/sentence/ndcg@10'"),
     (f"trainer.monitor={FACTS}", f"trainer.monitor={FACTS}"),
     ("data.fold=0", "data.fold=<number>, split=cv"),
-    ("split=cv", "data.fold=<number>"),
     ("data=sample | data.idiolink=folder", "data=sample|data.idiolink"),
-    ("objective.query_weights=[1,2]", "query_weights|query_mode"),
     ("objective.candidates=in_batch", "candidates=in_batch|loss.in_batch=all"),
+    ("objective.query_weights=[1,2]", "query_weights|query_mode"),
+    (f"{RELEASED} | objective.redraw=true", "redraw=true|candidates=sampled"),
+    ("objective.single_positive_every=1", "single_positive_every|candidates=in_batch"),
+    (f"{TRIPLET} | objective.whole_groups=false", "order=file"),
     ("objective.idioms_per_batch=5", "objective.idioms_per_batch=5|trainer.batch_size=32"),
     ("objective.positive_weights={idiomatic:0.0,simplification:0.0,sense:0.0}", "positive_weights"),
-    (f"{RELEASED} | objective.redraw=true", "redraw=true|candidates=sampled"),
     (f"+protocol=cross_validation | data.fold=0 | {RELEASED}", RELEASED),
-    ("objective.single_positive_every=1", "single_positive_every|candidates=in_batch"),
     ("+experiment=idiolink_ft | objective.drop_last=true", "drop_last=true|idioms_per_batch"),
-    ("+experiment=idiolink_ft | trainer.accumulation=8", "trainer.accumulation=8|idioms_per_batch=8"),
     ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "query_modes|bm25_modes"),
     (f"{TRIPLET} | objective.order=file | objective.groups_per_expression=2", "order=shuffled"),
-    (f"{TRIPLET} | objective.whole_groups=false", "order=file"),
-    (f"{TRIPLET} | +protocol=cross_validation", "objective.split"),
     ("+experiment=joint | trainer.batch_size=60", "objective.parts.idiolink.options.idioms_per_batch=8"),
-    ("+experiment=joint | benchmark=[]", "benchmark: |benchmark=[idiolink, "),
     (f"{OWN} | overwrite=true | run_dir=a | model.path=a/best", "model.path=a/best"),
     ("benchmark=[own_sts]", "benchmark.own_sts"),
-    ("benchmark=[own_sts] | benchmark.own_sts.path={a/b:x.csv}", "'a/b'"),
-    (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
     ("benchmark=[epsilon] | trainer.monitor=epsilon/pt/C/p_value", "epsilon/pt/C/p_value"),
-    ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
-    ("forgetting.weight_interpolation=1.5", "forgetting.weight_interpolation"),
     (
         "forgetting.lora.rank=4 | forgetting.weight_interpolation=0.7",
         "lora.rank=4 and weight_interpolation=0.7",
     ),
     ("forgetting.lora.rank=4 | model.idiom_tokens=train", "tokens"),
     (f"{TRIPLET} | model.idiom_tokens=[]", "model.idiom_tokens: must be train"),
-    (f"{TRIPLET} | model.idiom_tokens=[home run,'...']", "'...' contains no letter"),
-    (f"{TRIPLET} | model.idiom_tokens_start=mean", "model.idiom_tokens_start"),
     (f"{TRIPLET} | trainer.only_idiom_tokens=true | forgetting.distillation=1", "has no effect"),
     (f"{TRIPLET} | trainer.only_idiom_tokens=true | trainer.freeze_encoder=true", "give one of them"),
 ]
 OTHERS = [
     ("evaluate", "model.idiom_tokens=train", "idiom_tokens=train: there is no training data"),
-    ("evaluate", "data.fold=1", "data.fold=<number>"),
-    ("evaluate", "benchmark=[admire] | split=dev_a", "split=dev_a|admire"),
     ("evaluate", "benchmark=[idiolink] | benchmarks=[semeval2022]", "semeval2022|benchmark=[idiolink]"),
-    ("evaluate", "+benchmark.semeval.split=dev", "benchmark.semeval"),
-    ("evaluate", "split=[]", "split"),
-    ("learn", "seed=1 | minilm", "minilm|name=value"),
     ("learn", "minilm", "glossary=<file>|remove="),
-    ("learn", "minilm | glossary=a.tsv | literal=2", "literal"),
-    ("learn", "minilm | glossary=a.tsv | into=tokens | steps=0", "steps"),
     ("learn", "minilm | glossary=a.tsv | steps=20", "steps|into=tokens"),
     ("learn", "minilm | glossary=a.tsv | into=tokens | epochs=2", "epochs|into=weights"),
     ("learn", "minilm | glossary=a.tsv | remove=[miss the boat]", "remove|into=tokens"),
     ("learn", "minilm | glossary=a.tsv | into=tokens | precision=bf16", "precision=bf16|fp32"),
     ("learn", "minilm | glossary=a.tsv | model.glossary=b.tsv", "model.glossary"),
-    *(
-        (
-            "learn",
-            f"minilm | glossary=a.tsv | into=tokens | model.{option}",
-            f"model.{option.partition('=')[0]}",
-        )
-        for option in ("glossary_gate=true", "glossary_dropout=0.25", "glossary_form=replace")
-    ),
+    ("learn", "minilm | glossary=a.tsv | into=tokens | model.glossary_gate=true", "model.glossary_gate"),
 ]
 REFUSED = [*(("train", words, named) for words, named in TRAIN), *OTHERS]
 
@@ -207,10 +159,8 @@ def test_what_is_wrong_is_named(program: str, words: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("-m | model=minilm,a/b", "model=minilm,a/b"),
         ("-m | run_dir=run | seed=1,2", "run_dir|hydra.sweep.dir"),
         ("-m | resume=run | seed=1,2", "resume|hydra.sweep.dir"),
-        ("-m | seed=1,2 | hub.repo_id=me/idioms", "hub.repo_id=me/idioms|${seed}"),
     ],
 )
 def test_what_several_runs_cannot_share_is_named(

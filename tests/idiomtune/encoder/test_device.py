@@ -1,12 +1,10 @@
 """Device and precision: what `auto` becomes on each kind of machine, and what is refused."""
 
-import os
-
 import pytest
 import torch
 
 from idiomtune.encoder import device as device_module
-from idiomtune.encoder.device import choose_device, has_bf16_instructions, log_placement
+from idiomtune.encoder.device import choose_device, log_placement
 from tests.programs import refused
 
 
@@ -44,53 +42,13 @@ def test_what_a_choice_becomes(
     assert all(name in placement.reason for name in (placement.device, placement.precision))
 
 
-@pytest.mark.parametrize("has_bf16", [True, False])
-def test_a_cpu_takes_bf16_if_it_has_instructions(monkeypatch: pytest.MonkeyPatch, *, has_bf16: bool) -> None:
-    monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
-    assert choose_device("cpu", "auto").precision == ("bf16" if has_bf16 else "fp32")
-    assert choose_device("cpu", "fp32").precision == "fp32"
-    for before in ("bf16", "fp32"):  # of the run that is resumed: kept, if this processor can
-        assert choose_device("cpu", "auto", before).precision == (before if has_bf16 else "fp32")
-
-
-@pytest.mark.parametrize(
-    ("machine_name", "library", "instructions", "amx", "expected"),
-    [
-        *(("x86_64", True, True, False, True), ("AMD64", True, False, True, True)),
-        ("x86_64", True, False, False, False),  # AVX-512 alone emulates it
-        ("x86_64", False, True, True, False),  # kept from it by the user, say
-        *(("aarch64", True, False, False, True), ("aarch64", False, False, False, False)),
-    ],
-)
-def test_which_processors_have_bf16(
-    monkeypatch: pytest.MonkeyPatch,
-    machine_name: str,
-    *,
-    library: bool,
-    instructions: bool,
-    amx: bool,
-    expected: bool,
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine_name)
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: library)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    assert has_bf16_instructions() == expected
-
-
-def test_threads_and_a_busy_machine_are_told(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    for load in (1.9, 3.5):
-        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
-        log_placement(choose_device("cpu", "fp32"))
-    quiet, busy = (record.getMessage() for record in caplog.records)
-    assert f"{torch.get_num_threads()} thread" in quiet
-    assert "1.9" not in quiet
-    assert "3.5" in busy
+def test_a_cpu_takes_bf16_if_it_has_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has_bf16, before, expected in (  # before: of the run that is resumed
+        *((True, None, "bf16"), (True, "bf16", "bf16"), (True, "fp32", "fp32")),
+        *((False, None, "fp32"), (False, "bf16", "fp32")),
+    ):
+        monkeypatch.setattr(device_module, "has_bf16_instructions", lambda has_bf16=has_bf16: has_bf16)
+        assert choose_device("cpu", "auto", before).precision == expected
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])

@@ -1,7 +1,6 @@
 """Every model family of conf/model, as a tiny checkpoint: pooling, spans, saving, attention, LoRA."""
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
-from idiomtune.plugins.models import model_values
 from idiomtune.requests import EmbeddingRequest, LayersRequest
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
 
 pytestmark = pytest.mark.slow
 
+# BERT, Llama and Qwen2 are read as others here are.
+NAMES = sorted(FAMILIES.keys() - {"bert", "llama", "qwen2"})
 TEXTS = CORPUS[:4]
 SPANS = ["broke the ice", "ice broke", "the cat out of the bag", "raining cats and dogs"]
 LONG = " ".join(CORPUS * 4)
@@ -79,7 +79,7 @@ def unit(rows: Tensor) -> Tensor:
     return normalize(rows, dim=-1)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
     paths: Any, name: str, tmp_path: Path
 ) -> None:
@@ -98,9 +98,14 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
         for (layers, offsets), text, span in zip(states, TEXTS, SPANS, strict=True)
     ]
     assert_close(unit(encoder.encode(TEXTS, SPANS)), unit(torch.stack(spans)), atol=2e-5, rtol=0)
+    span = TEXTS[0].index(SPANS[0]), TEXTS[0].index(SPANS[0]) + len(SPANS[0])
+    (row,) = encoder.hidden_layers([LayersRequest(TEXTS[0], span)], [0, 1]).view(1, 2, 3, -1)
+    for found, layer in zip(row, states[0][0], strict=False):
+        assert_close(found[0], unit(layer.sum(0)), atol=1e-5, rtol=0)
+        own = of_span(layer, states[0][1], TEXTS[0], SPANS[0])
+        assert_close(found[1], unit(own), atol=1e-5, rtol=0)
     tokenizer = Tokenizer(encoder.model)
     ids = [tokens.input_ids for tokens in tokenizer([*CORPUS, "It"])]
-    assert len({len(row) for row in ids}) > 2
     ours = tokenizer.pad(ids, torch.device("cpu"))
     rows = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
     theirs: Any = tokenizer.tokenizer.pad(rows, padding_side="right", return_tensors="pt")
@@ -117,9 +122,6 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
         wrapped: Any = encoder.model.tokenizer
         assert cut[-1] == wrapped("Short.")["input_ids"][-1]
         assert cut[-1] in wrapped.all_special_ids
-    if limit is not None:
-        with pytest.raises(UserError, match=rf"max_length={POSITIONS + 1}: .* {POSITIONS} "):
-            load(paths(name), max_length=POSITIONS + 1)
 
     # Saved with its pooling, its end token and its maximum length, for us and for sentence-transformers.
     encoder.save(tmp_path / "model")
@@ -130,7 +132,7 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
     assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in encoder.parameters()]
 
 
-@pytest.mark.parametrize("name", ["gpt_neo", "mistral", "qwen2", "gemma2"])
+@pytest.mark.parametrize("name", ["gpt_neo", "mistral"])
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
 def test_adapters_are_trained_and_reload_alone_and_merged(paths: Any, name: str, tmp_path: Path) -> None:
     encoder = load(paths(name), FAMILIES[name].pooling)
@@ -150,7 +152,7 @@ def test_adapters_are_trained_and_reload_alone_and_merged(paths: Any, name: str,
     assert_close(plain(tmp_path / "merged", TEXTS), tuned, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen3", "gemma2"])
+@pytest.mark.parametrize("name", ["mistral", "gemma2"])
 def test_a_decoder_made_bidirectional_sees_ahead_and_stays_so(paths: Any, name: str, tmp_path: Path) -> None:
     """The first word's embedding depends on what follows it only with `bidirectional`."""
     texts, words = ["The ice broke.", "The ice melted."], ["The", "The"]
@@ -176,37 +178,9 @@ def dense(width: int, activation: torch.nn.Module) -> Dense:
     return Dense(WIDTH, width, bias=False, activation_function=activation)
 
 
-def test_instructor_leaves_its_instruction_out_of_the_mean(paths: Any, tmp_path: Path) -> None:
-    """T5's encoder → mean without the prompt → dense → normalise, with what its configuration says."""
-    modules = Transformer(str(paths("t5"))), Pooling(WIDTH), dense(16, torch.nn.Identity()), Normalize()
-    folder = with_modules(tmp_path / "model", *modules)
-    values = model_values("instructor_base")
-    options = {name: values[name] for name in ("include_prompt", "query_prompt", "instruction_prompt")}
-    requests = [EmbeddingRequest(text, role="query", instruction="x" * i) for i, text in enumerate(TEXTS)]
-    theirs: Any = SentenceTransformer(str(folder), device="cpu")
-    theirs[1].include_prompt = False
-    prompts = [f"{request.instruction}\nQuery: " for request in requests]
-    rows = [theirs.encode(t, prompt=p, convert_to_tensor=True) for t, p in zip(TEXTS, prompts, strict=True)]
-    assert_close(load(folder, **options)(requests), torch.stack(rows), atol=1e-6, rtol=0)
-
-
-# Readings of the ε-compositionality paper's models that no family above is loaded with.
-READINGS = [("modernbert", "cls+sep"), ("bert", "last4"), ("deberta_v3", "last4"), ("qwen3", "mean")]
-
-
-@pytest.mark.parametrize(("name", "pooling"), READINGS)
-def test_the_readings_of_epsilons_models(name: str, pooling: str, tmp_path: Path) -> None:
-    """Each against its definition, on each text alone."""
-    deep = replace(FAMILIES[name], config={**FAMILIES[name].config, "num_hidden_layers": 6})
-    encoder = load(tiny_checkpoint(deep, tmp_path / "model"), pooling)
-    expected = torch.stack([pooled(pooling, hidden(encoder, text)[0]) for text in TEXTS])
-    assert_close(encoder.encode(TEXTS), expected, atol=3e-5, rtol=0)
-
-
-@pytest.mark.parametrize("pooling", ["mean", "last2"])
-def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: Path) -> None:
+def test_raw_spans_pass_the_dense_layer_by(paths: Any, tmp_path: Path) -> None:
     """As IdioLink's code has it: the last hidden states, whatever follows the transformer."""
-    modules = [*load(paths("t5"), pooling).model, dense(WIDTH, torch.nn.Tanh()), Normalize()]
+    modules = [*load(paths("t5"), "last2").model, dense(WIDTH, torch.nn.Tanh()), Normalize()]
     folder = with_modules(tmp_path / "model", *modules)
     own, raw = load(folder), load(folder, span_from="last_hidden_state")
     states = [hidden(raw, text) for text in TEXTS]
@@ -215,10 +189,6 @@ def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: P
     assert_close(raw.encode(TEXTS, SPANS), spans, atol=2e-5, rtol=0)
     assert_close(raw.encode(TEXTS), own.encode(TEXTS))
     assert not torch.allclose(unit(own.encode(TEXTS, SPANS)), unit(spans), atol=1e-2)
-    # A document and a span of the same text, in one forward pass.
-    both = raw([EmbeddingRequest(TEXTS[0], (3, 16), pooling="span"), EmbeddingRequest(TEXTS[0])])
-    assert_close(both[:1], spans[:1], atol=2e-5, rtol=0)
-    assert_close(both[1:], own.encode(TEXTS[:1]))
 
 
 def test_what_a_model_cannot_give_is_refused(paths: Any, tmp_path: Path) -> None:
@@ -245,14 +215,3 @@ def test_code_that_comes_with_a_checkpoint_is_not_run_unasked(
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}), encoding="utf-8")
     with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
         load(folder, "lasttoken")
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_hidden_layers_are_those_of_the_transformer(name: str, paths: Any) -> None:
-    encoder = load(paths(name))
-    text = "a dog broke the ice"
-    layers, offsets = hidden(encoder, text)
-    (row,) = encoder.hidden_layers([LayersRequest(text, (6, 11))], [0, 1]).view(1, 2, 3, -1)
-    for found, layer in zip(row, layers, strict=False):
-        assert_close(found[0], unit(layer.sum(0)), atol=1e-5, rtol=0)
-        assert_close(found[1], unit(of_span(layer, offsets, text, "broke")), atol=1e-5, rtol=0)

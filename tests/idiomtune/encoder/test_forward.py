@@ -6,13 +6,12 @@ import torch
 from idiomtune import Encoder
 from idiomtune.encoder.forward import (
     ForwardBatch,
-    PooledSentence,
     PooledSpan,
     _split_batches,
     layer_features,
     plan_batches,
 )
-from idiomtune.encoder.reading import Prompts, is_truncated, special_tokens_around
+from idiomtune.encoder.reading import Prompts, is_truncated
 from idiomtune.requests import EmbeddingRequest, find_span
 
 INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
@@ -45,17 +44,6 @@ def test_find_span() -> None:
         ("nothing", "", None),
     ):
         assert find_span(text, span) == expected
-
-
-def test_what_a_batch_holds() -> None:
-    """Two texts of three and two tokens; a dummy is the last of them alone."""
-    sentences, spans = [PooledSentence(0, 5), PooledSentence(1, 2)], [PooledSpan(1, 7, [1])]
-    batch = ForwardBatch([[1, 2, 3], [4, 5]], sentences, spans)
-    assert (batch.num_tokens, batch.num_texts, batch.requests) == (6, 2, [5, 2, 7])
-    assert [batch.num_texts_of(number) for number in (2, 3, 6, 8)] == [0, 1, 2, 2]
-    dummy = batch.dummy()
-    assert (dummy.texts, dummy.num_texts, dummy.requests) == ([[4, 5]], 0, [])
-    assert dummy.sentences == [PooledSentence(row=0, request=0, num_skipped=0)]
 
 
 def test_texts_are_cut_by_their_padded_size() -> None:
@@ -92,10 +80,3 @@ def test_what_is_not_read_of_a_text(tiny: Encoder) -> None:
     requests = [EmbeddingRequest("He broke the ice."), EmbeddingRequest("ice " * 600)]
     _, _, truncated = plan_batches(requests, tiny.reader, 8192, 1, None)
     assert truncated == {requests[1]}
-
-
-def test_special_tokens_stand_around_a_text(tiny: Encoder) -> None:
-    tokenizer = tiny.model.tokenizer
-    before, after = special_tokens_around(tokenizer)
-    assert before == [tokenizer.cls_token_id]
-    assert after == [tokenizer.sep_token_id]

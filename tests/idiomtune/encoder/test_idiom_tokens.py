@@ -1,5 +1,6 @@
 """Idiom tokens: replacing, spans, embeddings, saving, tokenizers of three kinds."""
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,11 @@ RIDE_TEXT = "They took the voters for a ride again."
 def test_a_span_keeps_its_words_and_takes_in_whole_tokens() -> None:
     """What stands for a placeholder stays, and spans with it."""
     for text, span, read in (
-        (BEANS_TEXT, "two", "two"),
-        (BEANS_TEXT, "the", BEANS),
         (BEANS_TEXT, "spilled the beans on", f"{BEANS} on"),
         (BEANS_TEXT, "beans on two home", f"{BEANS} on two {RUN}"),
-        (BEANS_TEXT, BEANS_TEXT, f"He {BEANS} on two {RUN}."),
-        (BEANS_TEXT, ".", "."),
         (RIDE_TEXT, "took the voters for a ride", f"{RIDE_TOKEN} the voters"),
-        (RIDE_TEXT, "took", RIDE_TOKEN),
         (RIDE_TEXT, "the voters", "the voters"),
         (RIDE_TEXT, "voters for", f"{RIDE_TOKEN} the voters"),
-        (RIDE_TEXT, "for a ride", RIDE_TOKEN),
         (RIDE_TEXT, "a ride again", f"{RIDE_TOKEN} the voters again"),
         # Expressions within a placeholder have their tokens too.
         ("He took two home runs for a ride, then sat.", "two home", f"two {RUN}"),
@@ -98,20 +93,17 @@ def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
     assert_close(encoder([request])[0], normalize(states(encoder, read)[token], dim=0), atol=1e-6, rtol=0)
 
 
-def test_new_embeddings_drawn_at_random(tiny_path: Path) -> None:
+def test_new_embeddings_drawn_at_random(tiny: Encoder) -> None:
     """Normal, as wide as the checkpoint's own start was; the seed's alone."""
-    drawn = []
-    for seed in (1, 1, 2):
-        encoder = Encoder(tiny_path, device="cpu")
-        before = rows(encoder).clone()
-        encoder.add_idiom_tokens([f"home {chr(97 + n)}" for n in range(26)], start="random", seed=seed)
-        assert_close(rows(encoder)[: len(before)], before, rtol=0, atol=0)
-        drawn.append(rows(encoder)[len(before) :])
-    assert torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-    transformer: Any = encoder.transformer
-    assert drawn[0].std().item() == pytest.approx(transformer.config.initializer_range, rel=0.1)
-    assert abs(drawn[0].mean().item()) < 0.1 * drawn[0].std().item()
+    before, twin = rows(tiny).clone(), deepcopy(tiny)
+    for encoder in (tiny, twin):
+        names = [f"home {chr(97 + n)}" for n in range(26)]
+        encoder.add_idiom_tokens(names, start="random", seed=1 + (encoder is twin))
+    assert torch.equal(rows(tiny)[: len(before)], before)
+    drawn, other_seed = rows(tiny)[len(before) :], rows(twin)[len(before) :]
+    assert not torch.equal(drawn, other_seed)
+    transformer: Any = tiny.transformer
+    assert drawn.std().item() == pytest.approx(transformer.config.initializer_range, rel=0.1)
 
 
 def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> None:
@@ -136,7 +128,7 @@ def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> Non
 
 
 def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
-    encoder: Encoder, tiny_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    encoder: Encoder, tiny_path: Path, tmp_path: Path
 ) -> None:
     """Where texts stay as they are, no rule of the saved tokenizer replaces in them."""
     replaced, plain = encoder.encode([TEXT]), Encoder(tiny_path, device="cpu").encode([TEXT])
@@ -144,26 +136,13 @@ def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
     off = Encoder(tmp_path / "on", device="cpu", replace_expressions=False)
     assert_close(off.encode([TEXT]), plain, atol=1e-6, rtol=0)
     assert not torch.allclose(replaced, plain, atol=1e-3)
-    caplog.set_level("INFO")
     off.save(tmp_path / "off")
-    assert not caplog.text
     tokenizer = SentenceTransformer(str(tmp_path / "off"), device="cpu").tokenizer
     assert [tokenizer.tokenize(text).count("idhomerunid") for text in (TEXT, RUN)] == [0, 1]
-    for option, expected in ((None, plain), (True, replaced)):
-        again = Encoder(tmp_path / "off", device="cpu", replace_expressions=option)
-        assert_close(again.encode([TEXT]), expected, atol=1e-6, rtol=0)
-    encoder.idiom_tokens = None
-    encoder.save(tmp_path / "off", overwrite=True)
-    assert not (tmp_path / "off" / FILE).exists()
+    again = Encoder(tmp_path / "off", device="cpu", replace_expressions=True)
+    assert_close(again.encode([TEXT]), replaced, atol=1e-6, rtol=0)
     with pytest.raises(UserError, match=r"replace_expressions=true"):
         Encoder(tiny_path, device="cpu", replace_expressions=True)
-
-
-def test_what_was_not_found_is_counted_and_named() -> None:
-    found, other = ("Home-Run", "A home run."), ("big fish", "A big fish.")
-    counted, untrained = TOKENS.describe([found, other, *[("home run", "He ran home.")] * 2])
-    assert all(part in counted for part in ("2 expressions", "3 training sentences", "in 2: home run (2)"))
-    assert untrained.endswith(": spill the beans")
 
 
 def uncased() -> Tokenizer:
@@ -200,12 +179,6 @@ def test_tokens_in_other_tokenizers(name: str, tmp_path: Path) -> None:
     assert tokenizer(read)["input_ids"].count(id_) == 4
     # No piece that is a space alone before the token.
     assert len(tokenizer("a IDmáféID")["input_ids"]) == len(tokenizer("a")["input_ids"]) + 1
-
-    hidden = states(encoder, f"He hit a {RUN}.")
-    at = tokenizer(f"He hit a {RUN}.")["input_ids"].index(id_)
-    span, words, both = (encoder.encode([TEXT], [some])[0] for some in ("Run", "hit a", "hit a Home"))
-    assert_close(normalize(span, dim=0), normalize(hidden[at], dim=0), atol=1e-5, rtol=0)
-    assert not torch.allclose(words, both, atol=1e-4)
 
 
 SENTENCES = [

@@ -35,8 +35,10 @@ def _padding() -> Tensor:
     return (torch.arange(_LENGTH) < lengths).expand(-1, 1, _LENGTH, -1)
 
 
-@pytest.mark.parametrize(("groups", "scaling"), [(1, None), (2, 0.7)])
-@pytest.mark.parametrize("seen", ["padding", "before", "before, by the module"])
+@pytest.mark.parametrize(
+    ("groups", "scaling", "seen"),
+    [(1, None, "padding"), (2, 0.7, "before"), (1, None, "before, by the module")],
+)
 def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float | None, seen: str) -> None:
     ours, theirs = _inputs(groups), _inputs(groups)
     mask = _padding() if seen == "padding" else None
@@ -57,10 +59,9 @@ def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float |
         torch.testing.assert_close(mine.grad, other.grad, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("spread", [1, 4])
-def test_bfloat16_is_as_exact_as_pytorchs(spread: int) -> None:
+def test_bfloat16_is_as_exact_as_pytorchs() -> None:
     torch.manual_seed(0)
-    query, key, value = ((torch.randn(4, 12, 48, 32) * s).bfloat16() for s in (spread, 1, 1))
+    query, key, value = ((torch.randn(2, 4, 48, 32) * s).bfloat16() for s in (4, 1, 1))
     exact, theirs = (
         _exact(query.to(d), key.to(d), value.to(d)).transpose(1, 2) for d in (torch.float64, torch.bfloat16)
     )
@@ -68,17 +69,6 @@ def test_bfloat16_is_as_exact_as_pytorchs(spread: int) -> None:
         ours, _ = attend(_module(), query, key, value, None)
     assert ours.dtype == torch.bfloat16
     assert (ours - exact).norm() < 1.5 * (theirs - exact).norm()
-
-
-def test_dropout_draws_what_pytorch_draws_and_a_bias_is_left_to_the_library() -> None:
-    query, key, value = _inputs()
-    for mask, bias, rate in ((_padding(), None, 0.4), (None, torch.randn(1, _HEADS, _LENGTH, _LENGTH), 0.0)):
-        options: dict[str, Any] = {} if bias is None else {"position_bias": bias}
-        torch.manual_seed(3)
-        got, _ = attend(_module(), query, key, value, mask, dropout=rate, **options)
-        torch.manual_seed(3)
-        expected = _exact(query, key, value, mask if bias is None else bias, dropout_p=rate).transpose(1, 2)
-        torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_long_texts_go_to_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

