@@ -171,6 +171,19 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
     os._exit(status & 0xFF)
 
 
+def _go_on(_: str, arguments: Sequence[str]) -> NoReturn:
+    """`os.execv` of a Python with `-c`, here: what it would import for seconds is there."""
+    status: object = 0
+    sys.argv = ["-c", *arguments[3:]]
+    try:
+        exec(arguments[2], {"__name__": "__main__"})
+    except SystemExit as end:
+        status = end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else bool(status))
+
+
 def run_program(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
     """The same in this process, which it ends as a program."""
     is_read_again = any(env.get(name) != os.environ.get(name) for name in _READ_AGAIN)
@@ -182,6 +195,7 @@ def run_program(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> N
         importlib.reload(constants)
         hf_api.api.endpoint = constants.ENDPOINT
     os.chdir(cwd)
+    os.execv = _go_on
     added = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if cwd != str(ROOT):  # a folder may have `tests` of its own
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
