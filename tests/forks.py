@@ -29,6 +29,7 @@ _READ_AT_IMPORT = (
 )
 # But these the Hub's client reads again in a fork for which they differ.
 _READ_AGAIN = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
+_execv = os.execv
 in_child: list[Callable[[], object]] = []  # what a child does first, to leave out what takes long
 in_whole_child: list[Callable[[], object]] = []  # the same of one that leaves nothing out
 
@@ -171,8 +172,10 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
     os._exit(status & 0xFF)
 
 
-def _go_on(_: str, arguments: Sequence[str]) -> NoReturn:
-    """`os.execv` of a Python with `-c`, here: what it would import for seconds is there."""
+def _go_on(executable: str, arguments: Sequence[str]) -> NoReturn:
+    """`os.execv`, but of a Python with `-c` in this process: what it would import for seconds is there."""
+    if executable != sys.executable or arguments[1] != "-c":
+        _execv(executable, arguments)
     status: object = 0
     sys.argv = ["-c", *arguments[3:]]
     try:

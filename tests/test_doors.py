@@ -49,10 +49,8 @@ for _ in range(20_000):
     DEEP = [DEEP]
 
 ODD: dict[str, Any] = {
-    **{"endless": ENDLESS, "deep": DEEP, "NA": pd.NA},
-    **{"None": None, "5": 5, "True": True, "nan": float("nan"), "bytes": b"text", "object": Strange()},
-    **{"set": {"a", "b"}, "empty text": "", "empty list": [], "NUL": "a\0b", "surrogate": "a\ud800b"},
-    **{"numbers": [1, 2], "nothing": [None], "range": range(3), "function": len},
+    **{"endless": ENDLESS, "deep": DEEP, "NA": pd.NA, "None": None, "5": 5, "object": Strange()},
+    **{"empty list": [], "surrogate": "a\ud800b", "nothing": [None]},
 }
 
 
@@ -384,8 +382,11 @@ def test_a_table_that_is_none_is_refused(data: Any) -> None:
 
 
 @pytest.mark.slow
-def test_every_argument_that_takes_a_table_takes_one_in_memory(tiny_path: Any) -> None:
+def test_every_argument_that_takes_a_table_takes_one_in_memory(
+    tiny_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows, a frame, expression → meaning and names of files, alone and in a list."""
+    monkeypatch.setattr("idiomtune.programs.learn.project_sentences", list)
     Path("boat.csv").write_text("expression,meaning\nmiss the boat,be late\n")
     meanings = {"miss the boat": "be late"}
     forms: list[Any] = [BOAT, BOAT[0], pd.DataFrame(BOAT), meanings, Path("boat.csv"), "boat.csv", iter(BOAT)]
@@ -398,18 +399,15 @@ def test_every_argument_that_takes_a_table_takes_one_in_memory(tiny_path: Any) -
         senses = it.Encoder(tiny_path, glossary=[*glossary] if number == 6 else glossary).meanings
         assert senses is not None
         assert "be late" in senses.senses["miss the boat"]
-    for glossary in (BOAT, meanings, forms[8]):
-        it.check("own", data=ROWS, glossary=glossary, **same)
-        it.check("own", data=ROWS, **{**same, "model": {"path": str(tiny_path), "glossary": glossary}})
-        it.explore(tiny_path, corpus=TEXTS, glossary=glossary, output="e.html", overwrite=True, device="cpu")
-        made = it.glossary(glossary, "made.tsv", texts=["He missed the boat."], overwrite=True)
-        assert "be late" in made.read_text()
-    it.evaluate(tiny_path, "idiolink", glossary=BOAT, data="sample", **scored)
-    for data in (ROWS, pd.DataFrame(ROWS)):
-        it.check("own", data={"train": data, "val": data[:3], "columns": {"anchor": "anchor"}}, **same)
-        assert it.explore(tiny_path, corpus=data, output="e.html", overwrite=True, device="cpu")
-    for path in (pairs, {"my pairs": pd.DataFrame(pairs)}):
-        it.evaluate(tiny_path, "own_sts", benchmark={"own_sts": {"path": path}}, **scored)
+    glossary, data = forms[8], pd.DataFrame(ROWS)
+    it.check("own", data=ROWS, glossary=glossary, **same)
+    it.check("own", data=ROWS, **{**same, "model": {"path": str(tiny_path), "glossary": glossary}})
+    it.check("own", data={"train": data, "val": data[:3], "columns": {"anchor": "anchor"}}, **same)
+    made = it.glossary(glossary, "made.tsv", texts=["He missed the boat."])
+    assert "be late" in made.read_text()
+    assert it.explore(tiny_path, corpus=data, glossary=glossary, output="e.html", device="cpu")
+    path = {"my pairs": pd.DataFrame(pairs)}
+    it.evaluate(tiny_path, "own_sts", benchmark={"own_sts": {"path": path}}, **scored)
     it.learn(tiny_path, [*forms[8]], output="m", epochs=1, sentences=1, corpus=pd.DataFrame({"text": TEXTS}))
 
 

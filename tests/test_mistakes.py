@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from idiomtune.cli import settings_of as checked_settings
-from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings
+from idiomtune.config import EvaluateSettings, TrainSettings
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.expressions import expression_pattern
 from idiomtune.glossaries.meanings import saved_meanings
@@ -25,7 +25,6 @@ from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.programs.learn import learn
 from tests.mistakes import PLACEHOLDERS, configured
 from tests.own_data import write
 from tests.planted_runs import plant
@@ -55,19 +54,12 @@ REFUSED = [
         "forgetting.lora.rank=4 forgetting.lora.target_modules=[zzz]",
         "lora.target_modules|'zzz'|query",
     ),
-    (
-        "pairs",
-        "forgetting.lora.rank=4 forgetting.lora.target_modules=[LayerNorm]",
-        "lora.target_modules|LayerNorm",
-    ),
     ("pairs", "model.glossary={words}", "words.csv|row 3|14"),
     ("pairs", f"model.idiom_tokens=['{PLACEHOLDERS.replace(' ', '-')}']", "model.idiom_tokens|14"),
     # The data
-    ("pairs", "data.train=~nosuch/f", "data.train=~nosuch/f"),
     ("heavy", "", "heavy.csv|row 2|'weight'"),
     ("invisible", "", "invisible.csv|row 50|'answer'"),
     ("rated", "", "'rating'|{score: rating}"),
-    ("duplicates", "", "score: is_duplicate"),
     ("far.jsonl", f"{SPANS} data.val={{near}}", "'spill the beans'|model.max_length"),
     ("pairs", "objective.query_mode=masked_span", "objective.query_mode=masked_span|no row of the data"),
     ("pairs", "objective.document_mode=masked_sentence", "objective.document_mode=masked_sentence|no row"),
@@ -76,7 +68,6 @@ REFUSED = [
     ("preamble", "", "truncated at 64 tokens|anchors as their positives"),
     ("case", "", "36 of 36 anchors as their positives"),
     ("numbers", "", "numbers.csv|data.columns={positive:"),
-    ("keys", "", "keys.csv|data.columns={anchor:"),
     ("one_answer", "", "one text in all rows|data.columns={positive:"),
     ("one_text", "", "one_text.csv|one text"),
     # What is not there
@@ -89,7 +80,6 @@ REFUSED = [
     ("pairs", f"{IN_BATCH}=none", IN_BATCH),
     ("pairs", "objective.infonce.hard_weight=0 objective.infonce.soft_weight=0", "hard_weight|soft_weight"),
     ("weightless", "", "column weight"),
-    ("scored", "trainer.batch_size=1", "trainer.batch_size"),
     ("level", "", "different scores"),
     ("scored", "objective.loss=cosine", "objective.graded.low=0|high=1|scores from 0 to 5"),
     (
@@ -98,11 +88,9 @@ REFUSED = [
         "order=shuffled",
     ),
     ("labelled", f"{TRIPLET}s=easy", f"{TRIPLET}s"),
-    ("labelled", f"{TRIPLET}_weight=0", f"{TRIPLET}_weight"),
     ("one_group", "data.val={val_group}", "groups"),
     ("", f"{IDIOLINK} objective.loss={{hard_weight:0,soft_weight:0}}", "objective.loss.hard_weight"),
     # Parts of a mixture
-    ("", f"{MIXTURE} +{FAQ}.batch_size=1", f"{FAQ}.batch_size"),
     ("", f"{MIXTURE} +{FAQ}.options.infonce.in_batch=none", f"{FAQ}.options.infonce.in_batch"),
     ("", f"{MIXTURE} +objective.parts.b={{data:{{train:pairs.csv}},proportion:1e-300}}", "part b|1e-300"),
 ]
@@ -146,29 +134,21 @@ def test_a_doubtful_choice_is_reported(
 # ------------------------------------------------------------------ outputs and other programs
 
 EVALUATE = ("data=sample", "benchmark=[idiolink]", "device=cpu", "benchmark.idiolink.bm25_modes=[]")
-LEARN = "glossary=mine.tsv sentences=4 epochs=2 device=cpu output=out"
-GLOSSARY = {"mine.tsv": "expression\tmeaning\nmiss the boat\tbe too late\ntie the knot\tget married\n"}
 MINE = {"out/thesis.txt": "all of it"}
 SCORES = {"scores.json": '{"scores": {"a/b/c/d": 0.5}, "baseline": {}, "meta": {}}'}
 # Program, options, files that are there, parts of the message.
 TAKEN: list[Taken] = [
-    ("learn", LEARN, MINE | GLOSSARY, "output=out"),
     ("evaluate", "output=scores.json", SCORES, "output=scores.json|overwrite=true"),
-    ("evaluate", "per_query=q.jsonl", {"q.jsonl": "{}\n"}, "per_query=q.jsonl|overwrite=true"),
     ("evaluate", "predictions=out overwrite=true", MINE, "predictions=out"),
     ("evaluate", "output=a.json per_query=a.json", {}, "per_query=a.json"),
-    ("evaluate", "output=out", MINE, "output=out"),
     ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json"),
     ("evaluate", "output=~nosuch/f", {}, "output=~nosuch/f"),
-    ("explore", "minilm corpus=sample output=a.html", {"a.html": "mine"}, "output=a.html|overwrite=true"),
     ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
-    ("report", "scores.json output=out", SCORES | {"out/table.md": "mine"}, "output=out/table.md"),
     ("report", "run split=x", {}, "split"),
     ("report", "~nosuch/r", {}, "~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "evaluate": lambda config: score_model(checked_settings(EvaluateSettings, config)),
-    "learn": lambda config: learn(checked_settings(LearnSettings, config)),
     "explore": main_of("explore"),
     "report": main_of("report"),
 }
@@ -270,7 +250,7 @@ def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFix
 LIMIT = 10_000_000  # bytes of a line
 
 
-@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv.gz", "t.jsonl"])
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.jsonl"])
 def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(name: str, here: Path) -> None:
     """In a packed file of 30 kB as well; a cell of CSV may be as long as a value of JSON lines."""
     head, tail = ("id,text\n1,", "\n") if ".csv" in name else ('{"id": 1, "text": "', '"}\n')
