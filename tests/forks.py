@@ -175,7 +175,7 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
 def _go_on(executable: str, arguments: Sequence[str]) -> NoReturn:
     """`os.execv`, but of a Python with `-c` in this process: what it would import for seconds is there."""
     if executable != sys.executable or arguments[1] != "-c":
-        _execv(executable, arguments)
+        _execv(executable, [*arguments])
     status: object = 0
     sys.argv = ["-c", *arguments[3:]]
     try:
@@ -198,7 +198,7 @@ def run_program(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> N
         importlib.reload(constants)
         hf_api.api.endpoint = constants.ENDPOINT
     os.chdir(cwd)
-    os.execv = _go_on
+    os.execv = _go_on  # type: ignore[assignment]
     added = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if cwd != str(ROOT):  # a folder may have `tests` of its own
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:

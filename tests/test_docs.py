@@ -26,7 +26,6 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 import idiomloss
-import idiomtune
 from docs import conf, options, results, terms
 from idiomtune import Encoder
 from idiomtune.cli import PROGRAMS
@@ -208,20 +207,6 @@ def test_the_headline_script_composes(tmp_path: Path) -> None:
     assert done.stdout.strip().endswith("report/report.html")
 
 
-def test_what_commands_write_is_ignored_by_git() -> None:
-    """Whoever tries the README, the tutorial and the examples in a checkout has nothing to clean up."""
-    pages = read("README.md") + read("docs/tutorial.md")
-    written = re.findall(r" (?:output|run_dir|per_query|predictions)=([\w./]+)", pages)
-    for example in (ROOT / "examples").glob("*.py"):
-        written += re.findall(r'output: str = "(.+?)"', example.read_text(encoding="utf-8"))
-    assert {"runs/idioms", "runs/learned.json", "models/mine", "out/infonce"} <= set(written)
-    command = ["git", "check-ignore", "--no-index", *written]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode == 128:
-        pytest.skip("no checkout")
-    assert set(written) - set(done.stdout.split()) == set()
-
-
 # ---- options
 
 
@@ -397,15 +382,6 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in anchors, f"{page}: {target}"
 
 
-def test_every_figure_that_can_be_reproduced_leads_to_where_it_stands() -> None:
-    """The last column of reproducing.md has links, which another test follows; "not run" has none."""
-    rows = re.findall(r"^\| .*`(?:python|make|idiomtune) .*", read("docs/reproducing.md"), re.MULTILINE)
-    assert len(rows) > 15
-    for row in rows:
-        figures = row.removesuffix("|").rpartition("|")[2]
-        assert re.search(r"\]\(\S+\.md", figures) or row.endswith("| not run | |"), row
-
-
 def test_the_readmes_results_are_those_of_the_results() -> None:
     found = results.figures(*(page.read_text(encoding="utf-8") for page in results.PAGES))
     for system in ("untrained", "idiolink_ft", results.WITH_GLOSSARY):
@@ -439,16 +415,6 @@ def test_the_site_and_llms_txt_list_every_page_once(tmp_path: Path) -> None:
     conf.add_index(SimpleNamespace(outdir=tmp_path, env=SimpleNamespace(found_docs=shown)), None)
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {"index.html", "llms.txt", "README.md", "docs/tutorial.md"}
-
-
-def test_the_citation_is_complete() -> None:
-    """What version 1.2.0 of the format needs; and nothing that there is not, as a DOI."""
-    citation = yaml.safe_load(read("CITATION.cff"))
-    assert citation.keys() == {
-        *("cff-version", "message", "title", "authors", "type", "abstract", "version", "license", "keywords")
-    }
-    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
-    assert (citation["version"], citation["license"]) == (idiomtune.__version__, "Apache-2.0")
 
 
 def test_every_module_can_be_imported_and_the_reference_names_modules_that_are_there() -> None:

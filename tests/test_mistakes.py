@@ -18,9 +18,7 @@ import pytest
 from idiomtune.cli import settings_of as checked_settings
 from idiomtune.config import EvaluateSettings, TrainSettings
 from idiomtune.encoder.idiom_tokens import read_expressions
-from idiomtune.expressions import expression_pattern
 from idiomtune.glossaries.meanings import saved_meanings
-from idiomtune.glossaries.tables import read_glossary
 from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data
@@ -211,18 +209,6 @@ def test_a_damaged_record_of_what_a_model_learnt_is_named(here: Path, tiny_path:
 # ------------------------------------------------------------------ modules and records of runs
 
 
-def test_an_extension_that_cannot_be_imported_is_named(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(here))
-    write(here / "ext_exits.py", "raise SystemExit(0)")
-    write(here / "ext_raises.py", "class E(BaseException): ...\nraise E('x')")
-    for module, cause in (("ext_exits", "SystemExit: 0"), ("ext_raises", "E: x")):
-        assert PROGRAMS["report"]([str(here), f"extensions={module}"]) == 2
-        printed = capsys.readouterr().err
-        assert all(part in printed for part in ("error: extensions: ext_", cause))
-
-
 @pytest.mark.parametrize("name", ["run.json", "scores.json", "config.yaml"])
 def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, capsys: Captured) -> None:
     """No recursion without end; what configurations are like is read."""
@@ -234,15 +220,6 @@ def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, caps
     assert "unexpected" not in printed.err
     assert parse_yaml("a: &a [1, 2]\nb: *a\n") == {"a": [1, 2], "b": [1, 2]}  # as safe_dump writes one list
     assert parse_yaml("{a: " * 50 + "1" + "}" * 50)
-
-
-def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
-    assert main_of("report")([str(run)]) == 0
-    assert main_of("report")([nowhere]) == 2
-    printed = capsys.readouterr()
-    assert "\x1b" not in printed.out + printed.err
-    assert printed.out.count("\\x1b[31m") > 0 < printed.err.count("\\x1b[31m")
 
 
 # ------------------------------------------------------------------ what would fill the memory, or never end
@@ -268,14 +245,3 @@ def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> 
     saved = {"format": 3, "form": "append", "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
         saved_meanings(saved, 0)
-
-
-def test_a_glossarys_patterns_are_compiled_where_their_words_are_met(here: Path) -> None:
-    """A pattern takes about a millisecond: for each of 50,000 rows it was a minute."""
-    letters = "abcdefghijklmnopqrst"
-    names = [f"{a}{b}x schön-{c}y" for a in letters for b in letters for c in "abc"]
-    rows = "".join(f"{name},meaning {i}\n" for i, name in enumerate(names))
-    before = expression_pattern.cache_info().misses
-    glossary = read_glossary([write(here / "words.csv", f"expression,meaning\n{rows}")])
-    assert len(glossary.senses) == 1200
-    assert expression_pattern.cache_info().misses - before < 5

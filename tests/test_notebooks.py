@@ -130,18 +130,6 @@ def test_a_new_folder_runs_as_it_is_and_replaces_nothing(tmp_path: Path, tiny_pa
     assert_explained(run("idiomtune", "new", str(started / "config.yaml" / "inside")), "config.yaml/inside")
 
 
-def test_an_experiments_file_that_is_none(tmp_path: Path) -> None:
-    for name, content, named in (
-        ("own.yaml", "seed: 1\n", "own"),  # there is an experiment of this name
-        ("mine.yaml", "seed: [1\n", "mine.yaml"),
-        ("mine.yaml", "- 1\n", "mine.yaml"),
-        ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
-    ):
-        file = write(tmp_path / name, content)
-        refused(lambda file=file: it.check(file), named)  # type: ignore[misc]
-    refused(lambda: it.check(tmp_path / "missing.yaml"), "missing.yaml")
-
-
 # ------------------------------------------------------------------------- parts in a cell, or a script
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 import idiomtune as it
-from idiomtune.errors import UserError
-from idiomtune.io.outputs import reserved_output
 from tests.dictionaries import write_extract
 from tests.own_data import write
 from tests.planted_runs import plant
@@ -92,24 +90,6 @@ def test_a_report_replaces_its_files_in_its_own_place(planted: Path, tmp_path: P
     it.report(run_, output=tmp_path / "else")
     refused(lambda: it.report(run_, output=tmp_path / "else"), "overwrite=true")
     refused(lambda: it.report(run_, overwrite="yes"), "overwrite")
-
-
-def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
-    work = tmp_path / ".out.partial"
-
-    def start(*, fails: bool) -> None:
-        with reserved_output("output", tmp_path / "out", resumed=["state"]) as new:
-            (work / "state").write_text("so far")
-            if fails:
-                raise UserError("slip")
-            new.write_text("done")
-
-    for _ in range(2):
-        with pytest.raises(UserError, match="slip"):
-            start(fails=True)
-        assert [path.name for path in work.iterdir()] == ["state"]
-    start(fails=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_new_folder_writes_through_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
