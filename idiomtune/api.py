@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from inspect import unwrap
-from numbers import Real
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -164,16 +163,13 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     ...                  for encoder in (it.Encoder("minilm"), model))
     >>> assert after > before
     """
-    from idiomtune.cli import run as run_program
     from idiomtune.config.words import word
+    from idiomtune.glossaries.encoder import GlossaryEncoder
 
     if (corpus := options.get("corpus")) is not None:
         options["corpus"] = write_texts(corpus, "corpus", takes_rows=False)
     words = [f"model={word(path_text(model, 'model'))}", *_words(overrides)]
-    folder = run_program("learn", words, _in_memory({"glossary": glossary, **options}))
-    from idiomtune.glossaries.encoder import GlossaryEncoder
-
-    return GlossaryEncoder.from_pretrained(folder)
+    return GlossaryEncoder.from_pretrained(_run("learn", {"glossary": glossary, **options}, words))
 
 
 @run_alone
@@ -191,10 +187,8 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
     Returns:
         The file, which `glossary=` takes.
     """
-    from idiomtune.cli import run as run_program
-
     values = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
-    path: Path = run_program("glossary", _words(overrides), _in_memory(values))
+    path: Path = _run("glossary", values, _words(overrides))
     return path
 
 
@@ -213,12 +207,10 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
     Raises:
         UserError: for everything that you can fix.
     """
-    from idiomtune.cli import run as run_program
-
     if isinstance(expressions, list | tuple) and all(isinstance(name, str) for name in expressions):
         expressions = [{"expression": name} for name in expressions]
     values = {"expressions": expressions, "output": path_text(output, "output"), "model": model, **options}
-    last = run_program("write", (), _in_memory(values))
+    last = _run("write", values)
     if options.get("dry_run"):
         print(last)
     return Path(values["output"])
@@ -233,10 +225,7 @@ def push(run: Run | str | Path, repo_id: str, **options: Any) -> str | None:
     Returns:
         The address of the commit; None for a dry run.
     """
-    from idiomtune.cli import run as run_program
-
-    values = {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options}
-    address: str | None = run_program("push", (), _in_memory(values))
+    address: str | None = _run("push", {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options})
     return address
 
 
@@ -250,17 +239,17 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     Args:
         options: those of the command; of `fail_below` one value or a list.
     """
-    from idiomtune.cli import run as run_program
     from idiomtune.reports.page import PAGE
 
     values = {"runs": [_existing(run, "runs") for run in runs], **options}
     against = values.get("against")
     if against is not None and not (isinstance(against, str) and against == "baseline"):
         values["against"] = _existing(against, "against")
-    folder, outcome = run_program("report", (), _in_memory(values))
+    folder, outcome = _run("report", values)
     return Page(folder / PAGE, outcome)
 
 
+@run_alone
 def usage(
     model: str | Path | Run | GlossaryEncoder,
     texts: Sequence[str],
@@ -286,10 +275,13 @@ def usage(
     >>> literal, idiomatic = it.usage("minilm", texts, "break the ice")
     >>> assert literal < 0.5 < idiomatic
     """
+    from idiomtune.glossaries.encoder import GlossaryEncoder
     from idiomtune.glossaries.usages import usage_requests
 
     requests = usage_requests(texts, expressions)
-    encoder: Any = model if hasattr(model, "usages") else _encoder(model)
+    encoder = model
+    if not isinstance(encoder, GlossaryEncoder):
+        encoder = GlossaryEncoder.from_pretrained(_model_path(model))
     usages: list[float] = encoder.usages(*requests, labels)
     return usages
 
@@ -323,20 +315,13 @@ def find(
     if isinstance(model, GlossaryEncoder) and glossary is not None:
         message = "an encoder has its own: find(texts, model=Encoder(…, glossary=…)), or name a model"
         raise UserError(message, option="glossary")
-    named = "english" if glossary is None else glossary
-    encoder = (
-        model if isinstance(model, GlossaryEncoder) else GlossaryEncoder(_model_path(model), glossary=named)
-    )
+    encoder = model
+    if not isinstance(encoder, GlossaryEncoder):
+        named = "english" if glossary is None else glossary
+        encoder = GlossaryEncoder(_model_path(model), glossary=named)
     if isinstance(texts, str | os.PathLike):
         return find_in_lines(encoder, [*read_texts(path_text(texts, "texts"), "texts")])
     return encoder.find(texts)
-
-
-@run_alone
-def _encoder(model: Any) -> GlossaryEncoder:
-    from idiomtune.glossaries.encoder import GlossaryEncoder
-
-    return GlossaryEncoder.from_pretrained(_model_path(model))
 
 
 @run_alone
@@ -350,13 +335,18 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
             one, or for other models in the current folder.
         options: `corpus` (a path, or texts), `glossary` (a path, or expression → meaning), and others.
     """
-    from idiomtune.cli import run as run_program
-
     if output is None and models and isinstance(models[0], Run):
         output, options["overwrite"] = models[0].path / "explore.html", True
     output = path_text("explore.html" if output is None else output, "output")
     values = {"models": [path_text(model, "models") for model in models], "output": output, **options}
-    return Page(run_program("explore", (), _in_memory(values)))
+    return Page(_run("explore", values))
+
+
+def _run(program: str, values: Mapping[str, Any], words: Sequence[str] = ()) -> Any:
+    """What the program returns, with data in memory written to files."""
+    from idiomtune.cli import run
+
+    return run(program, words, _in_memory(values))
 
 
 # ------------------------------------------------------------------------- what they return
@@ -393,10 +383,6 @@ class Scores(_Shown, Mapping[str, float]):
     """
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
-        if not isinstance(values, Mapping) or not all(
-            isinstance(key, str) and isinstance(value, Real) for key, value in values.items()
-        ):
-            raise UserError(f"must be score → value, got {describe_type(values)}", option="values")
         from idiomtune.plugins.registry import score_declaration
         from idiomtune.plugins.score import ScoreTable, read_scores
 
@@ -449,8 +435,6 @@ class Comparison(_Shown):
         candidate: frames.Group,
         reference: frames.Group | None = None,
     ) -> None:
-        if not hasattr(compared, "differences"):
-            raise UserError(f"must be of two models, got {describe_type(compared)}", option="compared")
         self._compared, self._candidate, self._reference = compared, candidate, reference
         self.differences = {difference.key: difference for difference in compared.differences}
 
@@ -608,8 +592,6 @@ class Page:
 # ------------------------------------------------------------------------- options, as words and values
 
 
-_MOST_NESTED = 20  # sections of options, one in another
-_ENDLESS = "contains itself, or is nested too deep"
 _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
 Options = tuple[list[str], dict[str, Any]]  # words, for what is chosen by name; and values
 
@@ -701,8 +683,6 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in options.items():
         option = f"{section}{name}"
-        if option.count(".") > _MOST_NESTED:
-            raise UserError(_ENDLESS, option=".".join(option.split(".")[:2]))
         value = _in_files(option, value)
         if isinstance(value, Mapping) and name not in ("columns", "path"):
             value = _in_memory(value, f"{option}.")

@@ -29,6 +29,7 @@ _READ_AT_IMPORT = (
 )
 # But these the Hub's client reads again in a fork for which they differ.
 _READ_AGAIN = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
+_execv = os.execv
 in_child: list[Callable[[], object]] = []  # what a child does first, to leave out what takes long
 in_whole_child: list[Callable[[], object]] = []  # the same of one that leaves nothing out
 
@@ -171,6 +172,21 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
     os._exit(status & 0xFF)
 
 
+def _go_on(executable: str, arguments: Sequence[str]) -> NoReturn:
+    """`os.execv`, but of a Python with `-c` in this process: what it would import for seconds is there."""
+    if executable != sys.executable or arguments[1] != "-c":
+        _execv(executable, [*arguments])
+    status: object = 0
+    sys.argv = ["-c", *arguments[3:]]
+    try:
+        exec(arguments[2], {"__name__": "__main__"})
+    except SystemExit as end:
+        status = end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else bool(status))
+
+
 def run_program(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
     """The same in this process, which it ends as a program."""
     is_read_again = any(env.get(name) != os.environ.get(name) for name in _READ_AGAIN)
@@ -182,6 +198,7 @@ def run_program(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> N
         importlib.reload(constants)
         hf_api.api.endpoint = constants.ENDPOINT
     os.chdir(cwd)
+    os.execv = _go_on  # type: ignore[assignment]
     added = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if cwd != str(ROOT):  # a folder may have `tests` of its own
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:

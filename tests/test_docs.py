@@ -26,7 +26,6 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 import idiomloss
-import idiomtune
 from docs import conf, options, results, terms
 from idiomtune import Encoder
 from idiomtune.cli import PROGRAMS
@@ -40,8 +39,6 @@ from idiomtune.training.resume import find_run, saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.own_data import write
 from tests.programs import ROOT
-from tests.tiny_families import FAMILIES, tiny_checkpoint
-from tests.tiny_runs import train
 
 pytestmark = [
     pytest.mark.slow,
@@ -158,7 +155,8 @@ def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
 def test_commands_are_understood() -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", read("Makefile"), re.MULTILINE))
     script_at = r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|tools|bench|runs)[/.]\S+)"
-    for name, line in [(page, line) for page in NAMES for line in shell_lines(ROOT / page)]:
+    lines = {line: page for page in NAMES for line in shell_lines(ROOT / page)}
+    for line, name in lines.items():
         if any(option in line for option in OF_EXAMPLES):
             continue
         programs = list(programs_in(line))
@@ -192,28 +190,12 @@ def test_a_wrong_command_would_be_noticed() -> None:
             check_program(program, arguments)
 
 
-def test_the_commands_for_larger_models_run_on_tiny_ones_of_their_families(tmp_path: Path) -> None:
-    """As on the page, without its launcher (tests of sharding have that)."""
-    block = read("docs/cluster.md").partition("## Commands for larger models")[2].split("```")[1]
-    lines = [line for line in block.replace("\\\n", " ").splitlines() if "+experiment" in line]
-    assert len(lines) == 3
-    for number, line in enumerate(lines):
-        ((_, arguments),) = programs_in(line)
-        family = "qwen3" if "model=qwen3" in line else "mistral"
-        folder = tiny_checkpoint(FAMILIES[family], tmp_path / f"{number}_{family}")
-        own = [f"model.path='{folder}'", "model.revision=null", "data=sample", "benchmark=[idiolink]"]
-        train(tmp_path / f"run_{number}", [*arguments, *own, "device=cpu", "trainer.max_steps=1"])
-        record = json.loads((tmp_path / f"run_{number}" / "run.json").read_text(encoding="utf-8"))
-        assert record["status"] == "finished"
-
-
-@pytest.mark.parametrize("quick", ["", "1"])
-def test_the_headline_script_composes(quick: str, tmp_path: Path) -> None:
+def test_the_headline_script_composes(tmp_path: Path) -> None:
     """It runs to its end; each program that it starts takes its arguments."""
     program, calls = tmp_path / "idiomtune", tmp_path / "calls"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$CALLS"\n', encoding="utf-8")
     program.chmod(0o755)
-    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls), "QUICK": quick}
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls), "QUICK": ""}
     command = ["bash", str(ROOT / "runs" / "headline.sh")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     started = [call.splitlines() for call in calls.read_text(encoding="utf-8").split("\n\n") if call]
@@ -222,22 +204,7 @@ def test_the_headline_script_composes(quick: str, tmp_path: Path) -> None:
         check_program(name, arguments)
     experiments = {a.partition("=")[2] for call in started for a in call if a.startswith("+experiment=")}
     assert experiments == {*results.SYSTEMS} - {"untrained"}
-    assert all(("+debug=smoke" in call) == bool(quick) for call in started[:3])
     assert done.stdout.strip().endswith("report/report.html")
-
-
-def test_what_commands_write_is_ignored_by_git() -> None:
-    """Whoever tries the README, the tutorial and the examples in a checkout has nothing to clean up."""
-    pages = read("README.md") + read("docs/tutorial.md")
-    written = re.findall(r" (?:output|run_dir|per_query|predictions)=([\w./]+)", pages)
-    for example in (ROOT / "examples").glob("*.py"):
-        written += re.findall(r'output: str = "(.+?)"', example.read_text(encoding="utf-8"))
-    assert {"runs/idioms", "runs/learned.json", "models/mine", "out/infonce"} <= set(written)
-    command = ["git", "check-ignore", "--no-index", *written]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode == 128:
-        pytest.skip("no checkout")
-    assert set(written) - set(done.stdout.split()) == set()
 
 
 # ---- options
@@ -295,6 +262,7 @@ def run_snippets(name: str, model: Path, part: slice = slice(None)) -> list[dict
     for code in blocks(ROOT / name, "python")[part]:
         for path in (BEST, "sentence-transformers/all-MiniLM-L6-v2"):
             code = code.replace(path, str(model))
+        code = code.replace('"max_epochs": 10', '"max_epochs": 1')
         exec(code, names)
         left.append(dict(names))
     return left
@@ -334,7 +302,7 @@ def test_a_glossary_turns_the_model_around_as_the_readme_says(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("in_folder")
 def test_snippets_of_python(tmp_path: Path) -> None:
-    """With MiniLM, as printed: a run of own rows, and a model that knows better once it is told a meaning."""
+    """With MiniLM: a short run of own rows, and a model that knows better once it is told a meaning."""
     run, names = run_snippets("docs/python.md", tmp_path)
     assert run["run"].status == "finished"
     assert run["hits"][0].text == "The boss was too late."
@@ -414,15 +382,6 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in anchors, f"{page}: {target}"
 
 
-def test_every_figure_that_can_be_reproduced_leads_to_where_it_stands() -> None:
-    """The last column of reproducing.md has links, which another test follows; "not run" has none."""
-    rows = re.findall(r"^\| .*`(?:python|make|idiomtune) .*", read("docs/reproducing.md"), re.MULTILINE)
-    assert len(rows) > 15
-    for row in rows:
-        figures = row.removesuffix("|").rpartition("|")[2]
-        assert re.search(r"\]\(\S+\.md", figures) or row.endswith("| not run | |"), row
-
-
 def test_the_readmes_results_are_those_of_the_results() -> None:
     found = results.figures(*(page.read_text(encoding="utf-8") for page in results.PAGES))
     for system in ("untrained", "idiolink_ft", results.WITH_GLOSSARY):
@@ -456,16 +415,6 @@ def test_the_site_and_llms_txt_list_every_page_once(tmp_path: Path) -> None:
     conf.add_index(SimpleNamespace(outdir=tmp_path, env=SimpleNamespace(found_docs=shown)), None)
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {"index.html", "llms.txt", "README.md", "docs/tutorial.md"}
-
-
-def test_the_citation_is_complete() -> None:
-    """What version 1.2.0 of the format needs; and nothing that there is not, as a DOI."""
-    citation = yaml.safe_load(read("CITATION.cff"))
-    assert citation.keys() == {
-        *("cff-version", "message", "title", "authors", "type", "abstract", "version", "license", "keywords")
-    }
-    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
-    assert (citation["version"], citation["license"]) == (idiomtune.__version__, "Apache-2.0")
 
 
 def test_every_module_can_be_imported_and_the_reference_names_modules_that_are_there() -> None:

@@ -1,12 +1,10 @@
-"""The notebooks run, as shipped and from `idiomtune new`; an interrupted kernel; what a notebook shows."""
+"""The notebooks run, as shipped and from `idiomtune new`; what a notebook shows."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import time
 from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,6 @@ from unittest.mock import Mock
 
 import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
 
 import idiomtune as it
 from docs.notebooks import NOTEBOOKS, execute, read
@@ -69,47 +66,6 @@ def test_the_outputs_that_are_shipped_are_of_a_whole_run(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", "".join(c.source for c in notebook.cells)):
         assert (path.parent / target).exists(), target
     assert (f"(../notebooks/{path.name})") in (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_an_interrupted_kernel_goes_on(
-    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The stop button during training; `resume` then gives the weights of an uninterrupted run."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / ".ipython"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    start = f"""
-import idiomtune as it
-rows = [{{"anchor": f"She saw {{n}} of them.", "positive": f"There were {{n}}."}} for n in range(40)]
-def train(folder):
-    return it.train(data=rows, val=rows[:5], model={str(tiny_path)!r}, device="cpu", run_dir=folder,
-                    trainer={{"max_epochs": 6, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
-"""
-    manager, client = start_new_kernel(600, env=environment, cwd=str(tmp_path))
-
-    def status_of(code: str) -> str:
-        reply = client.execute_interactive(code, timeout=600, output_hook=lambda _: None)
-        return str(reply["content"]["status"])
-
-    try:
-        assert status_of(start) == "ok"
-        message = client.execute("train('a')", stop_on_error=False)  # of what comes next
-        steps = tmp_path / "a" / "metrics.jsonl"
-        deadline = time.monotonic() + 600
-        while not (steps.is_file() and steps.stat().st_size):  # its first step
-            assert time.monotonic() < deadline, "no step"
-            time.sleep(0.02)
-        manager.interrupt_kernel()
-        while (reply := client.get_shell_msg(timeout=600))["parent_header"]["msg_id"] != message:
-            pass
-        assert (reply["content"]["status"], reply["content"]["ename"]) == ("error", "Interrupted")
-        assert it.Run(tmp_path / "a").status == "interrupted"
-        assert status_of("it.Run('a').resume(); train('b')") == "ok"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
-    stopped, whole = (tmp_path / name / "best" / "model.safetensors" for name in "ab")
-    assert stopped.read_bytes() == whole.read_bytes()
 
 
 def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,18 +128,6 @@ def test_a_new_folder_runs_as_it_is_and_replaces_nothing(tmp_path: Path, tiny_pa
     assert (started / "config.yaml").stat().st_mtime_ns == before
     assert_explained(run("idiomtune", "new"), "folder")
     assert_explained(run("idiomtune", "new", str(started / "config.yaml" / "inside")), "config.yaml/inside")
-
-
-def test_an_experiments_file_that_is_none(tmp_path: Path) -> None:
-    for name, content, named in (
-        ("own.yaml", "seed: 1\n", "own"),  # there is an experiment of this name
-        ("mine.yaml", "seed: [1\n", "mine.yaml"),
-        ("mine.yaml", "- 1\n", "mine.yaml"),
-        ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
-    ):
-        file = write(tmp_path / name, content)
-        refused(lambda file=file: it.check(file), named)  # type: ignore[misc]
-    refused(lambda: it.check(tmp_path / "missing.yaml"), "missing.yaml")
 
 
 # ------------------------------------------------------------------------- parts in a cell, or a script

@@ -122,12 +122,6 @@ class Shifted(Sound):
         return (torch.arange(num) + 1) % num
 
 
-class Unseeded(Sound):
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:  # noqa: ARG002
-        order = np.random.permutation(14).tolist()
-        return split_micro_steps([order[:4], order[4:8], order[8:12], order[12:]], shards)
-
-
 class Remembering(Sound):
     """Draws on what it drew before."""
 
@@ -154,19 +148,6 @@ class Silent(Sound):
         return ObjectiveLoss(super().loss(embeddings, batch).loss)
 
 
-class Shared(Sound):
-    """One tensor under two names, which a checkpoint cannot hold."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed, self.head = seed, nn.ModuleDict({"a": nn.LayerNorm(32), "b": nn.LayerNorm(32)})
-        self.head["b"].weight = self.head["a"].weight
-
-    def sides(self, embeddings: Tensor) -> tuple[Tensor, ...]:
-        layers: Any = self.head
-        rows: Tensor = layers["b"](layers["a"](embeddings))
-        return rows.chunk(2)
-
-
 class Rooted(Sound):
     """The distance has no gradient where it is zero; the spread of one anchor is none."""
 
@@ -184,10 +165,8 @@ class Rooted(Sound):
         (Detached, {"gradient": "'sentence"}, EACH),
         (Shifted, {"order": ""}, EACH),
         (Remembering, {"resume": ""}, EACH),
-        (Unseeded, {"steps": "", "resume": ""}, ALONE),
         (Unequal, {"steps": ""}, ALONE),
         (Silent, {"empty": "2 texts"}, ALONE),
-        (Shared, {"resume": "RuntimeError"}, ALONE),
         (Rooted, {"loss": ""}, ALONE),
     ],
 )

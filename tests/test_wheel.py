@@ -13,6 +13,7 @@ import pytest
 
 import idiomtune
 from tests.programs import ROOT
+from tests.tiny_runs import WIDE
 
 
 def test_the_losses_have_a_wheel_of_their_own(tmp_path: Path) -> None:
@@ -63,11 +64,10 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
 
     (elsewhere / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
     assert python("-m", "idiomtune", "--version").strip() == f"idiomtune {idiomtune.__version__}"
-    for name in ("idiomtune", "idiomloss"):
-        code = f"import importlib.util; print(importlib.util.find_spec({name!r}).origin)"
-        assert python("-c", code).startswith(str(site))
+    code = "import importlib.util as u; print(*(u.find_spec(n).origin for n in ('idiomtune', 'idiomloss')))"
+    assert all(origin.startswith(str(site)) for origin in python("-c", code).split())
     (elsewhere / "train.py").unlink()
-    options = ("+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]", "model.max_length=64")
+    options = ("+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]", WIDE)
     last = python("-m", "train", *options, f"model.path={tiny_path}").splitlines()[-1]
     assert last.startswith(str(elsewhere / "checkpoints" / "idiolink_ft"))
     assert (Path(last) / "best" / "model.safetensors").is_file()

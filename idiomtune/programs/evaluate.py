@@ -17,7 +17,6 @@ from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.device import choose_device, log_placement, start_processes
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder, empty_encoder, idiom_expressions
-from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.glossaries.records import (
     describe_glossary,
     glossary_files,
@@ -86,8 +85,6 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
             exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, inputs))
         glossary = describe_glossary(settings.model, encoder, texts_of(suite.benchmarks))
         with placement.autocast():
-            if settings.model.glossary and glossary is not None and processes.count == 1:
-                _score_touched(settings, suite, encoder, glossary)
             card = suite.run(encoder, keep=settings.cache)
         share = 100 * card.encoder_seconds / card.seconds
         log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)
@@ -108,30 +105,6 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
             }
             _report(settings, card, outputs, facts)
         return card.scores
-
-
-def _score_touched(
-    settings: EvaluateSettings, suite: Suite, encoder: GlossaryEncoder, glossary: Mapping[str, Any]
-) -> None:
-    """First score the benchmarks in which the glossary's expressions occur, and log how long others take.
-
-    The suite remembers the embeddings.
-    """
-    names = [name for name, counts in glossary.get("occurs", {}).items() if counts["texts"]]
-    if others := [benchmark for benchmark in suite.benchmarks if names and benchmark.name not in names]:
-        from idiomtune.reports.screens import show_scores
-
-        suite.keeps_embeddings = True
-        card = suite.run(encoder, names, keep=settings.cache)
-        suite.reusable = suite.last_embeddings
-        name = base_model({"model": settings.model.model_dump()}).name
-        show_scores(card.scores, f"{name}, where expressions of the glossary occur", [], all_scores=False)
-        num_texts = len({request for benchmark in others for request in benchmark.requests})
-        seconds = num_texts * card.encoder_seconds / max(1, card.num_texts)
-        log.info(
-            "without an expression of the glossary: %s, %d texts, about %.0f s (benchmarks=[%s]: without)",
-            *(", ".join(benchmark.name for benchmark in others), num_texts, seconds, ",".join(names)),
-        )
 
 
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:

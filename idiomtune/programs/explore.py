@@ -25,10 +25,6 @@ def explore(options: ExploreSettings) -> Path | None:
     print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
     if options.output is not None:
         with reserved_output("output", options.output, overwrite=options.overwrite) as file:
-            # Heavy: after the file is known to be free.
-            from idiomtune.explorer.models import explorer_of
-            from idiomtune.explorer.server import page
-
             explorer, title = explorer_of(options)
             write_text(file, page(explorer, title, live=False))
         return options.output

@@ -11,7 +11,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idiomtune.config.settings import FindSettings
+from idiomtune.config.settings import FindSettings, TextSearchSettings
 from idiomtune.io.files import list_names, printable
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.spreadsheets import spreadsheet_text
@@ -37,19 +37,13 @@ def find(options: FindSettings) -> Path | None:
     import pandas as pd
 
     from idiomtune.data.user.texts import read_texts
-    from idiomtune.glossaries.encoder import GlossaryEncoder
 
     print(printable(f"finding expressions in {', '.join(options.texts)}"), file=sys.stderr, flush=True)
     texts = [text for location in options.texts for text in read_texts(location, "texts")]
     output = options.output
     claim = output and reserved_output("output", output, overwrite=options.overwrite)
     with claim or nullcontext() as file:
-        encoder = GlossaryEncoder(
-            options.model,
-            glossary=options.glossary,
-            device=None if options.device == "auto" else options.device,
-            trust_remote_code=options.trust_remote_code or None,
-        )
+        encoder = encoder_of(options)
         rows = [
             (row.expression, row.text + 1, *row.span, usage, row.meaning, row.sentence, *texts[row.text][1:])
             for row in find_in_lines(encoder, texts)
@@ -74,6 +68,18 @@ def find(options: FindSettings) -> Path | None:
     if output is None and len(rows) > _NUM_SHOWN and sys.stdout.isatty():
         print_note(f"the first {_NUM_SHOWN} of {len(rows)}: output=<file.csv> has all")
     return output
+
+
+def encoder_of(options: FindSettings | TextSearchSettings) -> GlossaryEncoder:
+    """The model that the options name, with the glossary."""
+    from idiomtune.glossaries.encoder import GlossaryEncoder
+
+    return GlossaryEncoder(
+        options.model,
+        glossary=options.glossary,
+        device=None if options.device == "auto" else options.device,
+        trust_remote_code=options.trust_remote_code or None,
+    )
 
 
 def find_in_lines(encoder: GlossaryEncoder, texts: Sequence[LocatedText]) -> list[Occurrence]:

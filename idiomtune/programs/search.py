@@ -8,6 +8,7 @@ from typing import Any
 from idiomtune.config.settings import TextSearchSettings
 from idiomtune.io.files import printable
 from idiomtune.io.terminal import print_tsv
+from idiomtune.programs.find import encoder_of
 from idiomtune.reports.tables import Table, print_table
 
 _COLUMNS = ["query", "rank", "score", "file", "line", "text"]
@@ -21,19 +22,12 @@ def search(options: TextSearchSettings) -> list[tuple[Any, ...]]:
     """
     # Heavy: after the command line is known to be right.
     from idiomtune.data.user.texts import read_texts
-    from idiomtune.glossaries.encoder import GlossaryEncoder
 
     print(printable(f"searching {options.corpus}"), file=sys.stderr, flush=True)
     corpus = list(read_texts(options.corpus, "corpus"))
     further = [] if options.queries is None else read_texts(options.queries, "queries")
     queries = [*options.query, *(text for text, *_ in further)]
-    encoder = GlossaryEncoder(
-        options.model,
-        glossary=options.glossary,
-        device=None if options.device == "auto" else options.device,
-        trust_remote_code=options.trust_remote_code or None,
-    )
-    hits_of = encoder.search(queries, [text for text, *_ in corpus], k=options.top_k)
+    hits_of = encoder_of(options).search(queries, [text for text, *_ in corpus], k=options.top_k)
     rows = [
         (query, rank, round(hit.similarity, 4), *corpus[hit.index][1:], hit.text)
         for query, hits in zip(queries, hits_of, strict=True)

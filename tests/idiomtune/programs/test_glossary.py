@@ -6,7 +6,6 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,13 @@ from typing import Any
 import pytest
 
 import idiomtune as it
-from idiomtune import expressions
 from idiomtune.cli import run as run_program
-from idiomtune.data.dictionaries import is_expression, read_tables, read_wiktionary
+from idiomtune.data.dictionaries import is_expression, read_tables
 from idiomtune.data.user.source import Source
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.expressions import ExpressionIndex
 from idiomtune.glossaries.tables import Glossary, read_glossary
 from idiomtune.io.tables import read_rows
-from tests.counting import lines_run
-from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet
+from tests.dictionaries import ENGLISH, sense, word, write_extract, write_wordnet
 from tests.fake_hub import QuietServer
 from tests.own_data import write, write_lines
 from tests.programs import refused
@@ -185,24 +181,6 @@ def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest
     cut = write_extract(tmp_path / "cut.jsonl.gz")
     cut.write_bytes(cut.read_bytes()[:-20])
     not_made("gzip", "wiktionary", tmp_path, path=cut)
-
-
-def test_thousands_of_expressions(tmp_path: Path) -> None:
-    """Four times as many take no more than 8 times the work to be read and found (a quadratic way: 16)."""
-
-    def read_and_find(number: int) -> None:
-        path = write_extract(tmp_path / "many.jsonl", list(many_words(number)))
-        entries = read_wiktionary(path, "Wiktionary", "en", lambda *bad: pytest.fail(str(bad)))
-        names = {entry.expression: entry.forms for entry in entries}
-        assert len(names) == number
-        index, few = ExpressionIndex(names, names), list(names)[:: number // 10]
-        for name in few:
-            assert [match for *_, match in index.find(f"They {names[name][0]}.")] == [name]
-
-    small, large = (
-        lines_run(partial(read_and_find, number), without_caches_of=expressions) for number in (1000, 4000)
-    )
-    assert large < 8 * small
 
 
 # ---------------------------------------------------------------- downloads

@@ -409,13 +409,6 @@ def test_texts_of_the_corpus_follow_the_teacher_and_ordinary_ones_stay(
         torch.testing.assert_close(torch.stack([trained[t] for t in texts]), expected, atol=1e-4, rtol=0)
 
 
-def test_frames_fill_up_to_a_number_of_sentences(learned: Path) -> None:
-    glossary = read_glossary([learned.parent / "knot.tsv"])
-    for num_filled, num_frames in ((8, 8 - len(WITH)), (2, 0)):
-        contexts = find_sentences(glossary, WITH, 64, num_filled)
-        assert sum(not context.is_found for context in contexts) == num_frames
-
-
 def test_weights_of_goals_are_those_of_their_mean() -> None:
     weights, embeddings = torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     objective = goals.GoalObjective(

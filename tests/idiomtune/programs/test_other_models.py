@@ -26,6 +26,7 @@ from tests.tiny_runs import composed, resume, train
 from tools.model_runs import ModelRun
 
 IDIOLINK = ["data=sample", "trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"]
+IDIOLINK += ["benchmark.idiolink.bm25_modes=[]", "model.tokens_per_forward=8192"]
 MASKED = "objective.query_mode=[span,masked_span]"
 
 
@@ -90,6 +91,7 @@ def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path
     model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="query", device="cpu")
     model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
     run = ModelRun(str(tmp_path / "model"), tmp_path)
+    run.training.append("benchmark.idiolink.bm25_modes=[]")
     run.train()
     run.snippets()
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 import idiomtune as it
-from idiomtune.errors import UserError
-from idiomtune.io.outputs import reserved_output
 from tests.dictionaries import write_extract
 from tests.own_data import write
 from tests.planted_runs import plant
@@ -32,12 +30,10 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Names of files → what writes them in a folder, of a model or a run, with these options.
 MAKERS: dict[str, Make] = {
-    "output.json": lambda f, m, _, **o: it.evaluate(m, "idiolink", output=f / "output.json", **QUICK, **o),
-    "queries.jsonl": lambda f, m, _, **o: it.evaluate(
-        m, "idiolink", per_query=f / "queries.jsonl", **QUICK, **o
+    "output.json queries.jsonl": lambda f, m, _, **o: it.evaluate(
+        m, "idiolink", output=f / "output.json", per_query=f / "queries.jsonl", **QUICK, **o
     ),
     "page.html": lambda f, m, _, **o: it.explore(m, corpus="sample", output=f / "page.html", **o),
-    "idioms.tsv": lambda f, *_, **o: it.glossary("wiktionary", f / "idioms.tsv", path="words.jsonl", **o),
     "idioms.parquet": lambda f, *_, **o: it.glossary(
         "wiktionary", f / "idioms.parquet", path="words.jsonl", **o
     ),
@@ -45,21 +41,11 @@ MAKERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("program", "words", "module"),
-    [
-        ("explore", "nowhere output=taken.html", "torch"),
-        ("report", "nowhere output=taken", "pandas"),
-    ],
-)
-def test_a_file_in_the_way_is_told_before_anything_is_imported(
-    program: str, words: str, module: str, tmp_path: Path
-) -> None:
-    for name in ("taken.html", "taken/table.csv"):
-        write(tmp_path / name, "mine")
+def test_a_file_in_the_way_is_told_before_anything_is_imported(tmp_path: Path) -> None:
+    write(tmp_path / "taken" / "table.csv", "mine")
     code = "from idiomtune.cli import main\nimport sys\n"
-    code += f"try: main({[program, *words.split()]})\nexcept SystemExit as end: status = end.code\n"
-    code += f"sys.exit(10 * status + ({module!r} in sys.modules))"
+    code += "try: main(['report', 'nowhere', 'output=taken'])\nexcept SystemExit as end: status = end.code\n"
+    code += "sys.exit(10 * status + ('pandas' in sys.modules))"
     script = write(tmp_path / "start.py", code)
     done = run(str(script), cwd=tmp_path, cold=True)
     assert (done.returncode, "taken" in done.stderr) == (20, True)
@@ -104,24 +90,6 @@ def test_a_report_replaces_its_files_in_its_own_place(planted: Path, tmp_path: P
     it.report(run_, output=tmp_path / "else")
     refused(lambda: it.report(run_, output=tmp_path / "else"), "overwrite=true")
     refused(lambda: it.report(run_, overwrite="yes"), "overwrite")
-
-
-def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
-    work = tmp_path / ".out.partial"
-
-    def start(*, fails: bool) -> None:
-        with reserved_output("output", tmp_path / "out", resumed=["state"]) as new:
-            (work / "state").write_text("so far")
-            if fails:
-                raise UserError("slip")
-            new.write_text("done")
-
-    for _ in range(2):
-        with pytest.raises(UserError, match="slip"):
-            start(fails=True)
-        assert [path.name for path in work.iterdir()] == ["state"]
-    start(fails=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_new_folder_writes_through_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

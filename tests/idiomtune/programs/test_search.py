@@ -46,14 +46,11 @@ def test_rows_are_the_hits_of_an_encoder(
     ("arguments", "named"),
     [
         (["corpus=a.txt", "query=x"], "model"),
-        (["minilm", "bge_m3", "corpus=a.txt", "query=x"], "bge_m3"),
         (["minilm", "query=x"], "corpus"),
         (["minilm", "corpus=a.txt"], "query"),
-        (["minilm", "corpus=a.txt", "query="], "query"),
         (["minilm", "corpus=a.txt", "query=x", "top_k=0"], "top_k"),
         (["minilm", "corpus=none.txt", "query=x"], "corpus=none.txt"),
         (["minilm", "corpus=a.txt", "queries=none.txt"], "queries=none.txt"),
-        (["minilm", "corpus=a.txt", "qery=x"], "query"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:

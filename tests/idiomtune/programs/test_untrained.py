@@ -54,20 +54,6 @@ def test_an_evaluation_embeds_no_text_again(
             scores(other)
 
 
-def test_a_glossary_whose_expressions_do_not_occur_is_said_with_the_scores(
-    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    noted = []
-    for expression in ("spill the beans", "xylophone of doom"):
-        glossary = tmp_path / f"{expression[:5]}.csv"
-        glossary.write_text(f"expression,meaning\n{expression},tell a secret\n", encoding="utf-8")
-        given = ("model=pretrained", f"model.path={tiny_path}", "data=sample", "device=cpu")
-        settings = composed("evaluate", *given, "benchmarks=[idiolink]", f"model.glossary={glossary}")
-        score_model(check(EvaluateSettings, settings))
-        noted.append("no expression occurs" in capsys.readouterr().out.replace("\n", " "))
-    assert noted == [False, True]
-
-
 def test_the_baseline_reads_a_glossary_by_a_gate_as_an_evaluation_does(
     tiny: Encoder, tiny_path: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
