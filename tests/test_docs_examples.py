@@ -195,7 +195,7 @@ def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -
         assert key in trained["baseline"]
 
 
-def test_ten_expressions_from_start_to_finish(tmp_path: Path, tiny_path: Path) -> None:
+def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) -> None:
     """The page on knowledge: its table is scored with, learned, and scored again with nothing inserted."""
     (path,) = put_into(tmp_path, page_files(ROOT / "docs" / "knowledge.md"))
     sample = (
@@ -207,23 +207,22 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, tiny_path: Path) -
         output = (f"output={name}.json", f"per_query={name}.jsonl")
         return python(tmp_path, "idiomtune", "evaluate", *model, *sample, *output)
 
-    said = evaluated("beside", f"model={tiny_path}", f"model.glossary={path}")
+    said = evaluated("beside", f"model={minilm_path}", f"model.glossary={path}")
     assert "with a glossary (my_idioms.tsv)" in said
     assert "take someone for a ride" in said.partition("in none of these texts: ")[2]
-    evaluated("without", f"model={tiny_path}")
+    evaluated("without", f"model={minilm_path}")
     python(tmp_path, "idiomtune", "report", "without.json", "beside.json", "output=compared")
     compared = (tmp_path / "compared" / "table.md").read_text(encoding="utf-8")
     assert "with a glossary (my_idioms.tsv)" in compared
     assert re.search(r"\| pull the plug \| [+-]0\.", compared)
     few = ("output=my_model", "device=cpu", "precision=fp32", "sentences=4", "epochs=1")
     assert "my_model" in python(
-        tmp_path, "idiomtune", "learn", f"model={tiny_path}", f"glossary={path}", *few
+        tmp_path, "idiomtune", "learn", f"model={minilm_path}", f"glossary={path}", *few
     )
     assert "with a glossary, learned (my_idioms.tsv)" in evaluated("learned", "model=my_model")
     without, beside, learned = (read(tmp_path / f"{name}.json") for name in ("without", "beside", "learned"))
     assert without["meta"]["glossary"] is None
     assert beside["meta"]["glossary"]["licences"] == ["CC0-1.0"]
     assert learned["meta"]["glossary_learned"][0]["licences"] == ["CC0-1.0"]
-    assert (
-        len({card["scores"]["idiolink/val+train/span/recall_at_r/sense"] for card in (without, beside)}) == 2
-    )
+    key = "idiolink/val+train/span/recall_at_r/sense"
+    assert min(beside["scores"][key], learned["scores"][key]) > without["scores"][key]

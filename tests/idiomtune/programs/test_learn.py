@@ -24,6 +24,7 @@ from idiomtune.data.magpie import project_sentences
 from idiomtune.encoder import device
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
+from idiomtune.glossaries import learning
 from idiomtune.glossaries.learning import find_sentences, plain_requests, targets
 from idiomtune.glossaries.meanings import GlossaryForm, GlossaryReader
 from idiomtune.glossaries.records import glossary_note, learned_glossaries
@@ -50,6 +51,8 @@ WITH = [
     *("They tied the knot in May.", "We tie the knot next year."),
     *("She ties the knot with two ropes.", "After ten years they tied the knot."),
 ]
+LITERAL = ["He tied the knot in the rope.", "Tie the knot around the pole.", "The sailor ties the knot."]
+IDIOMATIC = ["They will tie the knot in church.", "My sister tied the knot at last."]
 WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."]
 TOKENS = {"into": "tokens", "sentences": 4, "steps": 6}
 WEIGHTS = {"sentences": 4, "epochs": 20, "learning_rate": 1e-3, "precision": "fp32"}
@@ -70,7 +73,7 @@ def ordinary() -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "project_sentences", lambda: texts)
         patch.setattr(recipe, "_MIN_NEUTRAL", 4)
-        patch.setattr(recipe, "_HELD_OUT", 10)
+        patch.setattr(learning, "_HELD_OUT", 10)
         yield texts
 
 
@@ -468,8 +471,20 @@ def test_a_gate_lets_literal_uses_stay(
         after = loaded(into_weights(f"{bias}", model=model, **{"model.glossary_gate": "null"}))
         assert after.meanings is None
         near.append(cosine(after.encode(WITH), meaning))
-    print("NEAR", near, cosine(tiny.encode(WITH), meaning))
     assert near[1] > near[0] + 0.1
+
+
+def test_idiomatic_uses_come_to_the_meaning_and_literal_ones_less(
+    tmp_path: Path, minilm: Encoder, minilm_path: str
+) -> None:
+    """Of MiniLM, by the gate that it would read with: no sentence is labelled."""
+    corpus = write(tmp_path / "labelled_by_none.txt", "\n".join([*LITERAL, *WITH, *WITHOUT]))
+    options = {"corpus": corpus, "sentences": 8, "epochs": 6, "model.glossary_gate": "null"}
+    after = loaded(knot_weights(tmp_path, "gated", minilm_path, **options, learning_rate=1e-4))
+    meaning = minilm.encode(["get married"])
+    was, now = (torch.cosine_similarity(e.encode([*LITERAL, *IDIOMATIC]), meaning) for e in (minilm, after))
+    literal, idiomatic = (now - was).tensor_split([len(LITERAL)])
+    assert idiomatic.mean() > max(literal.mean(), 0) + 0.1
 
 
 def test_a_text_goes_through_the_model_once_an_epoch(
