@@ -354,13 +354,15 @@ def _read_tabbed(line: str) -> list[str]:
 
 
 def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
+    if header and header[0].lower().startswith("sep="):
+        problem = (
+            "the first line, sep=, is for spreadsheet programs: take it out, and put commas between cells"
+        )
+        raise UserError(problem, file=path)
     if missing := [column for column in required if column not in header]:
         names = ", ".join(header) or "none"
         message = f"the columns {', '.join(missing)} are missing (found: {names})"
         raise UserError(printable(message), file=path)
-    if header and header[0].lower().startswith("sep="):
-        problem = "the first line, sep=, is for spreadsheet programs: take it out, and put commas between cells"
-        raise UserError(problem, file=path)
     if twice := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
         raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
@@ -437,7 +439,11 @@ def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, li
             message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
             raise UserError(message, file=path) from None
 
-    sheets = [s for s in book(data_only=True).worksheets if any(cell is not None for row in s.values for cell in row)]
+    sheets = [
+        s
+        for s in book(data_only=True).worksheets
+        if any(cell is not None for row in s.values for cell in row)
+    ]
     if len(sheets) > 1:
         names = ", ".join(repr(sheet.title) for sheet in sheets)
         raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)

@@ -40,9 +40,7 @@ class UserQuery:
     left_out: Sequence[int] = ()
 
 
-def request_of(
-    record: UserRecord, instruction: str | None = None, role: Role = "query"
-) -> EmbeddingRequest:
+def request_of(record: UserRecord, instruction: str | None = None, role: Role = "query") -> EmbeddingRequest:
     """A text with its row's instruction, else the given one. Raises FieldError."""
     return EmbeddingRequest(*record.marked_text(), role, record.optional_text("instruction") or instruction)
 

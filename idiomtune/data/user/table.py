@@ -129,7 +129,7 @@ class UserRecord:
 
         A title, if there is one, precedes the text, or replaces an empty one; spans count without it.
         """
-        title = self.optional_text("title") if "title" in self.names else None
+        title = self.optional_text("title")
         is_title = title is not None and not self.has("text")
         raw = title if title is not None and is_title else self._raw_text("text")
         if ends := self._ends(raw):
@@ -206,11 +206,7 @@ class UserTable:
         source: the table, or its file.
         forms: that it may have.
         chosen: role → the column that the user says has it.
-        option: with which users choose; without one, of several columns of a role that with its first name
-            is taken.
-
-    Raises:
-        UserError: if the user chose a column for an unknown role, or for two.
+        option: with which users choose. Of several columns of a role that with its first name is taken.
 
     Attributes:
         form: of its rows, once they are read.
@@ -231,14 +227,6 @@ class UserTable:
         self.columns: list[str] = []
         self.names: dict[str, list[str]] = {}
         self.left_out: set[str] = set()
-        roles = dict.fromkeys(role for form in forms for role in form.roles)
-        for role, column in self._chosen.items():
-            if not any(form.role_of(role) for form in forms):
-                problem = f"{option}: {role!r} is not one of {', '.join(roles)}"
-                raise UserError(problem, file=self.source.name)
-            if others := [other for other, same in self._chosen.items() if same == column][1:]:
-                problem = f"{option}: the column {column!r} is given for {role} and {others[0]}"
-                raise UserError(problem, file=self.source.name)
 
     def read(self, make: Callable[[UserRecord], T], rows: Iterable[Row] | None = None) -> Iterator[T]:
         """What `make` returns for each row; it raises FieldError for a problem.
@@ -247,8 +235,8 @@ class UserTable:
             rows: in place of the source's.
 
         Raises:
-            UserError: at once, if the columns make no form; after the last row, naming row and field of all
-                problems.
+            UserError: at once, if the columns make no form, or the user's mapping is wrong; after the last
+                row, naming row and field of all problems.
         """
         rows = list(self.source.rows() if rows is None else rows)
         if not rows:
@@ -287,10 +275,17 @@ class UserTable:
 
     def _choose_columns(self) -> None:
         """The first form that fits the columns and has all roles in the user's mapping, and their roles."""
-        for column in self._chosen.values():
+        for role, column in self._chosen.items():
+            if not any(form.role_of(role) for form in self._forms):
+                roles = ", ".join(dict.fromkeys(role for form in self._forms for role in form.roles))
+                raise UserError(f"{self._option}: {role!r} is not one of {roles}", file=self.source.name)
+            if others := [other for other, same in self._chosen.items() if same == column][1:]:
+                problem = f"{self._option}: the column {column!r} is given for {role} and {others[0]}"
+                raise UserError(problem, file=self.source.name)
             if column not in self.columns:
-                near = list_names([*map(repr, difflib.get_close_matches(column, self.columns, 1) or self.columns)])
-                problem = f"there is no column {column!r}, which {self._option} names (is it {near}?)"
+                near = difflib.get_close_matches(column, self.columns, 1) or self.columns
+                near_names = list_names(list(map(repr, near)))
+                problem = f"there is no column {column!r}, which {self._option} names (is it {near_names}?)"
                 raise UserError(problem, file=self.source.name)
         header = [column for column in self.columns if column not in self.left_out]
         for form in self._forms:
@@ -300,19 +295,15 @@ class UserTable:
         else:
             raise self._no_form()
         self.form, self.names = form, names
-        for role, columns in names.items():
-            aliases = list(form.roles[role])
-            rivals = [c for c in columns if normalise(c) in aliases and c not in self._chosen.values()]
-            rivals.sort(key=lambda column: aliases.index(normalise(column)))
-            if len(rivals) > 1 and self._option and normalise(rivals[0]) != role:
-                problem = f"the columns {' and '.join(map(repr, rivals))} could each be the {role}"
-                advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
-                raise UserError(f"{problem}: {advice}", file=self.source.name)
-            self.names[role] = [column for column in columns if column not in rivals[1:]]
 
     def _no_form(self) -> UserError:
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         advice = f", or map them with {self._option}={{<name>: <column>}}" if self._option else ""
+        aliases = {alias for form in self._forms for names in form.roles.values() for alias in names}
+        for column in self.columns:
+            near = difflib.get_close_matches(normalise(column), aliases, 1, 0.8)
+            if near and near[0] != normalise(column):
+                advice += f"; {column!r} (is it {near[0]!r}?)"
         have = ", ".join(map(one_line, self.columns)) or "none"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}"
         return UserError(problem, file=self.source.name)
