@@ -167,7 +167,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     from idiomtune.glossaries.encoder import GlossaryEncoder
 
     if (corpus := options.get("corpus")) is not None:
-        options["corpus"] = write_texts(corpus, "corpus", takes_rows=False)
+        options["corpus"] = write_texts(corpus, "corpus")
     words = [f"model={word(path_text(model, 'model'))}", *_words(overrides)]
     return GlossaryEncoder.from_pretrained(_run("learn", {"glossary": glossary, **options}, words))
 
@@ -703,7 +703,7 @@ def _in_files(option: str, value: Any) -> Any:
     if option in _NAMES_OR_TABLES:
         return write_tables(value, option)
     if option in ("corpus", "in"):
-        return write_texts(value, option, takes_rows=True)
+        return write_texts(value, option)
     if option.startswith("benchmark.") and isinstance(value, Mapping) and is_data_path(option):
         return {name: write_table(table, f"{option}.{name}") for name, table in value.items()}
     if option == "expressions" or is_data_path(option) or option.endswith("data.negatives.corpus"):

@@ -253,11 +253,12 @@ def test_rows_come_back_as_they_were() -> None:
         {"text": None, "n": 2, "x": None},
     ]
     assert write_table(iter(rows)) == write_table(rows)
-    assert Path(write_texts(["a\nb", "c"], "corpus", takes_rows=True)).read_text() == "a b\nc\n"
+    assert Path(write_texts(["a\nb", "c"], "corpus")).read_text() == "a b\nc\n"
     assert write_table({"a b": ["c", "d"], "e f": None}) == write_table(
         [{"expression": e, "meaning": m} for e, m in (("a b", "c"), ("a b", "d"), ("e f", ""))]
     )
     assert write_table(BOAT[0]) == write_table(BOAT)
+    refused(lambda: write_tables([("miss the boat", "be late")], "glossary"), "glossary", "dictionary")
 
 
 LINES = [{"idiom": "no cap", "sense": "honestly"}, {"idiom": "miss the boat", "sense": "be late"}]

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
@@ -112,24 +113,20 @@ def write_tables(data: Any, option: str) -> list[str]:
     A list of rows is one table; of another list each part is a name, a path or a table by itself.
     """
     is_list = isinstance(data, list | tuple) and not (data and all(isinstance(row, Mapping) for row in data))
-    return [write_table(part, option) for part in (data if is_list else [data])]
+    tables = data if is_list else [data]
+    if any(isinstance(table, list | tuple) and table and isinstance(table[0], str) for table in tables):
+        problem = "has a list of texts: write pairs as a dictionary, {'miss the boat': 'be late'}, or as rows"
+        raise UserError(problem, option=option)
+    return [write_table(table, option) for table in tables]
 
 
-def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
-    """The path of texts; texts in memory are written to a file with one text per line.
-
-    Args:
-        data: as of :func:`write_table`; of rows their field `text`.
-        takes_rows: whether rows that have other fields too are written as they are, as a table.
-    """
+def write_texts(data: Any, option: str) -> str:
+    """As :func:`write_table`; texts without other fields become a file with one text per line."""
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
     rows = rows_of(data, option)
-    if takes_rows and any(row.keys() != {"text"} for row in rows):
+    if any(row.keys() != {"text"} or not isinstance(row["text"], str) for row in rows):
         return write_table(rows, option)
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row.get("text"), str):
-            raise UserError("must be a text", option=option, row=number, field="text")
     return _input_file((" ".join(row["text"].split()) for row in rows), ".txt")
 
 
@@ -167,8 +164,9 @@ def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
 
 def has_columns(data: Any) -> bool:
     """Whether it is a dictionary of columns: name → its values, a list or an array."""
-    is_named = isinstance(data, Mapping) and len(data) > 0 and not data.keys() & {"train", "val"}
-    return is_named and all(hasattr(v, "__len__") and not isinstance(v, str | Mapping) for v in data.values())
+    if not isinstance(data, Mapping) or not data or data.keys() & {"train", "val"}:
+        return False
+    return all(hasattr(v, "__len__") and not isinstance(v, str | Mapping) for v in data.values())
 
 
 def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, Any]:
@@ -356,6 +354,11 @@ def _read_tabbed(line: str) -> list[str]:
 
 
 def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
+    if header and header[0].lower().startswith("sep="):
+        problem = (
+            "the first line, sep=, is for spreadsheet programs: take it out, and put commas between cells"
+        )
+        raise UserError(problem, file=path)
     if missing := [column for column in required if column not in header]:
         names = ", ".join(header) or "none"
         message = f"the columns {', '.join(missing)} are missing (found: {names})"
@@ -396,15 +399,12 @@ def _json_document(path: Path, lines: Sequence[tuple[int, str]]) -> list[Any]:
 
 def _rows_of_columns(data: Any, option: str) -> list[dict[str, Any]] | None:
     """The rows of `{"expression": […], "meaning": […]}`; else None."""
-    if not isinstance(data, Mapping) or not (_names(data) & _COLUMNS or option.startswith("data.")):
+    if not has_columns(data) or not (_names(data) & _COLUMNS or option.startswith("data.")):
         return None
-    columns = data.values()
-    if not all(hasattr(column, "__len__") and not isinstance(column, str | Mapping) for column in columns):
-        return None
-    lengths = dict(zip(data, map(len, columns), strict=True))
+    lengths = {name: len(column) for name, column in data.items()}
     if len({*lengths.values()}) > 1:
         raise UserError(f"the columns have different numbers of values: {lengths}", option=option)
-    return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
 
 
 def _names(data: Mapping[Any, Any]) -> set[str]:
@@ -430,13 +430,20 @@ def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, li
     """The cells of the only sheet, as CSV has them."""
     import openpyxl  # takes a moment
 
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep, such as validation
-            book = openpyxl.load_workbook(path)
-    except Exception as error:  # of many kinds
-        message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
-        raise UserError(message, file=path) from None
-    sheets = [s for s in book.worksheets if any(cell is not None for row in s.values for cell in row)]
+    @cache
+    def book(*, data_only: bool) -> Any:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep
+                return openpyxl.load_workbook(path, data_only=data_only)
+        except Exception as error:  # of many kinds
+            message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
+            raise UserError(message, file=path) from None
+
+    sheets = [
+        s
+        for s in book(data_only=True).worksheets
+        if any(cell is not None for row in s.values for cell in row)
+    ]
     if len(sheets) > 1:
         names = ", ".join(repr(sheet.title) for sheet in sheets)
         raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)
@@ -447,6 +454,8 @@ def _read_spreadsheet(path: Path, problems: list[str]) -> Iterator[tuple[int, li
         for number, row in enumerate(sheet.iter_rows(), 1):
             try:
                 texts = list(map(_cell_text, row))
+                for cell in (cell for cell in row[: width or None] if cell.value is None):
+                    _cell_text(book(data_only=False)[sheet.title][cell.coordinate])  # of a formula: an error
             except ValueError as error:
                 problems.append(f"row {number}: {error}")
                 continue
@@ -460,7 +469,7 @@ def _cell_text(cell: Any) -> str:
     """A cell as CSV has it. Raises ValueError with the address."""
     value = cell.value
     if cell.data_type in "fe":
-        kind = "a formula" if cell.data_type == "f" else "the error"
+        kind = "no saved value of the formula" if cell.data_type == "f" else "the error"
         raise ValueError(f"cell {cell.coordinate} has {kind}, {value}: write its value, or save as .csv")
     if isinstance(value, bool):
         return str(value).upper()

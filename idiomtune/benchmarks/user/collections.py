@@ -40,21 +40,9 @@ class UserQuery:
     left_out: Sequence[int] = ()
 
 
-def request_of(
-    record: UserRecord,
-    text: str = "text",
-    span: str = "span",
-    instruction: str | None = None,
-    role: Role = "query",
-) -> EmbeddingRequest:
-    """A text with its row's instruction, else the given one. Raises FieldError.
-
-    Args:
-        text, span: roles of columns.
-    """
-    return EmbeddingRequest(
-        *record.marked_text(text, span), role, record.optional_text("instruction") or instruction
-    )
+def request_of(record: UserRecord, instruction: str | None = None, role: Role = "query") -> EmbeddingRequest:
+    """A text with its row's instruction, else the given one. Raises FieldError."""
+    return EmbeddingRequest(*record.marked_text(), role, record.optional_text("instruction") or instruction)
 
 
 def modes_of(requests: Iterable[EmbeddingRequest]) -> list[Mode]:

@@ -88,7 +88,8 @@ def read_pairs(
             if record.has(role):
                 raise record.error(role, "of which sentence? Name the column as span1 or span2")
         id_ = check(record, record.name("id") if "id" in record.names else str(record.number))
-        first, second = (request_of(record, f"sentence{n}", f"span{n}", instruction) for n in (1, 2))
+        around = record.optional_text("instruction") or instruction
+        first, second = (request_of(record.entries(f"sentence{n}")[0], around) for n in (1, 2))
         return Pair(id_, first, second, record.number_in("score"), record.optional_name("group"))
 
     table = UserTable(path, [STS], columns, f"benchmark.{benchmark}.columns")

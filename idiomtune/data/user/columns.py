@@ -26,11 +26,11 @@ def read_condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
     Raises:
         UserError: if it is none of these.
     """
-    column, sign, right = ([word.strip() for word in re.split("(>=|!=|=)", text, maxsplit=1)] + ["", ""])[:3]
-    if not right or (sign == ">=" and as_number(right) is None):
+    match = re.fullmatch(r"\s*(.*?)\s*(>=|!=|=)\s*(.*\S)\s*", text, re.DOTALL)
+    if match is None or (match[2] == ">=" and as_number(match[3]) is None):
         advice = "a column and its value, such as label=1, label=1|2, label!=0 or score>=0.5"
         raise UserError(f"{option} is {advice}; got {text!r}")
-    return column, partial(_holds, sign, right)
+    return match[1], partial(_holds, match[2], match[3])
 
 
 def _holds(sign: str, right: str, value: Any) -> bool:

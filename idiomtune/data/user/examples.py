@@ -8,10 +8,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from idiomtune.data.user.columns import read_condition, value_key
-from idiomtune.data.user.forms import NAMES, TRAINED, is_annotation
+from idiomtune.data.user.forms import NAMES, SPAN_OF, TRAINED, is_annotation
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import Span, UserRecord, UserTable, is_empty
 from idiomtune.errors import UserError
@@ -46,8 +47,7 @@ _QUOTED_WORD = re.compile(r'"(?!(?:null|true|false|nan|inf)")([A-Za-z]\w*)"', re
 ColumnMapping = Mapping[str, str | list[str] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A text with its span, group and meaning.
 
     Attributes:
@@ -229,37 +229,32 @@ class ExampleTable(UserTable):
         group, usage = self._name(record, "group"), self._name(record, "usage")
         has_meaning = "meaning" in record.names or group is None or form != "sentences"
         meaning = self._name(record, "meaning") if has_meaning else usage
-
-        def single(role: str, span: str) -> Sentence:
-            return self._sentence(record.entries(role, span, several=False)[0], group, meaning)
-
-        num_positives = 0
+        texts = {
+            role: [
+                self._sentence(entry, group, None if role == "negative" else meaning)
+                for entry in record.entries(role, several=role in self.form.several)
+            ]
+            for role in SPAN_OF
+            if role in self.form.roles
+        }
+        positives, num_positives = texts.get("positive", []), int(form == "scored")
         if form == "pairs":
-            anchor = single("anchor", "span")
-            entries = record.entries("positive", "positive_span")
-            positives = [self._sentence(entry, group, meaning) for entry in entries]
+            num_positives = len(positives)
             if not positives:
                 raise record.error("positive", "is empty")
-            entries = record.entries("negative", "negative_span")
-            negatives = [self._sentence(entry, group) for entry in entries]
-            texts = {sentence.text for sentence in positives}
-            if same := [
-                s.text for s in negatives if s.text in texts or (s.text, s.span) == (anchor.text, anchor.span)
-            ]:
-                raise record.error("negative", f"{same[0]!r} is the anchor or a positive of the row too")
-            sentences, num_positives = [anchor, *positives, *negatives], len(positives)
-        elif form == "scored":
-            sentences, num_positives = [single("sentence1", "span1"), single("sentence2", "span2")], 1
-        else:
+            for text in texts["negative"]:
+                if text.text in (p.text for p in positives) or text[:2] == texts["anchor"][0][:2]:
+                    problem = f"{text.text!r} is the anchor or a positive of the row too"
+                    raise record.error("negative", problem)
+        elif form == "sentences":
             # The first row has the column of the form; in JSON lines others may have labels that it lacks.
             record.cell("label" if "label" in record.names else self.form.required[-1])
-            sentences = [single("text", "span")]
         weight = record.number_in("weight") if record.has("weight") else 1.0
         if not 0 <= weight <= _MAX_WEIGHT:
             raise record.error("weight", f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}")
         return UserExample(
             record.number,
-            tuple(sentences),
+            tuple(chain.from_iterable(texts.values())),
             num_positives,
             label=self._name(record, "label"),
             usage=usage,

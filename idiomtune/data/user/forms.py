@@ -53,7 +53,7 @@ class Form:
         return role if role in self.several else None
 
     def recognise(self, header: Sequence[str], chosen: Mapping[str, str]) -> dict[str, list[str]]:
-        """The columns of each role that a table, or a row of JSON lines, has.
+        """The columns of each role that a table, or a row of JSON lines, has; of synonyms the first alone.
 
         Args:
             header: names of all columns.
@@ -64,7 +64,11 @@ class Form:
         for column in header:
             if role := self.role_of(mapped.get(column, column)):
                 columns.setdefault(role, []).append(column)
-        return {role: [c for c in names if c in mapped] or names for role, names in columns.items()}
+        for role, names in columns.items():
+            synonyms = [c for alias in self.roles[role] for c in names if normalise(c) == alias]
+            others = [c for c in names if c not in synonyms[1:]]
+            columns[role] = [c for c in names if c in mapped] or others
+        return columns
 
 
 # Each row: a section, a role, the names of its columns.

@@ -89,12 +89,11 @@ def check_heads(data: UserData) -> None:
         files = [name for name in names or [] if not name.startswith("hf:")]
         for source in find_sources(files, f"data.{option}"):
             if option != "negatives.corpus":
-                first, table = (ExampleTable(source, data.columns, data.form) for _ in range(2))
+                table = ExampleTable(source, data.columns, data.form)
                 try:  # problems are raised after the last row, which is here the first
-                    next(first.examples(islice(source.rows(), 1)), None)
+                    next(table.examples(islice(source.rows(), 1)), None)
                 except UserError:
-                    for _ in table.examples():
-                        pass  # names all of them; or a later row has what the first one lacks
+                    list(table.examples())  # names all of them; or a later row has what the first one lacks
 
 
 def user_splits(data: UserData) -> UserSplits:

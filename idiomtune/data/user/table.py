@@ -89,7 +89,7 @@ class UserRecord:
 
     def _single(self, role: str) -> Any:
         value = self.cell(role)
-        if _any_list(value) is not None:
+        if read_list(value) is not None:
             raise self.error(role, f"is a list, and must be one value: {one_line(str(value)[:80])}")
         return value
 
@@ -120,24 +120,19 @@ class UserRecord:
         """A list, also as text in JSON's or Python's notation; a plain text is a list of one."""
         value = self.cell(role)
         is_plain = isinstance(value, str) and not value.lstrip().startswith("[")
-        if (items := [value] if is_plain else _any_list(value)) is None:
+        if (items := [value] if is_plain else read_list(value)) is None:
             raise self.error(role, f'is not a list, as ["one", "two"]: {value!r}')
         return items
 
-    def marked_text(self, role: str = "text", span: str = "span") -> tuple[str, Span | None]:
-        """A text, and the offsets of the span that the row marks in it.
+    def marked_text(self) -> tuple[str, Span | None]:
+        """The text, and the offsets of the span that the row marks in it.
 
         A title, if there is one, precedes the text, or replaces an empty one; spans count without it.
-
-        Args:
-            span: role of the words; `<span>_start` and `<span>_end` have the ends.
         """
-        title = self.optional_text("title") if "title" in self.names else None
-        if title is not None and not self.has(role):
-            return title, self._ends(title, span) or self._find_words(title, span)
-        before = "" if title is None else f"{title} "
-        raw = self._raw_text(role)
-        if ends := self._ends(raw, span):
+        title = self.optional_text("title")
+        is_title = title is not None and not self.has("text")
+        raw = title if title is not None and is_title else self._raw_text("text")
+        if ends := self._ends(raw):
             # They count the characters of the file; markup is removed around them.
             marked = _SPAN_END.join((raw[: ends[0]], raw[slice(*ends)], raw[ends[1] :]))
             parts = self.cleaner.clean(marked, self.number).split(_SPAN_END)
@@ -145,39 +140,33 @@ class UserRecord:
                 parts = marked.split(_SPAN_END)
             text, ends = "".join(parts), (len(parts[0]), len(parts[0] + parts[1]))
         else:
-            text = self.text(role)
-            ends = self._find_words(text, span)
+            text, words = raw if is_title else self.text("text"), self.optional_text("span")
+            if words is not None and (ends := find_span(text, words)) is None:
+                raise self.error("span", f"{words!r} is not in the text {text!r}")
+        before = "" if title is None or is_title else f"{title} "
         return before + text, ends and (ends[0] + len(before), ends[1] + len(before))
 
-    def _ends(self, text: str, role: str) -> Span | None:
+    def _ends(self, text: str) -> Span | None:
         """The ends of a span that the row gives as numbers, checked."""
-        roles = f"{role}_start", f"{role}_end"
-        if not any(map(self.has, roles)):
+        if not (self.has("span_start") or self.has("span_end")):
             return None
-        start, end = map(self.number_in, roles)
+        start, end = self.number_in("span_start"), self.number_in("span_end")
         if not 0 <= start < end <= len(text) or start % 1 or end % 1:
             problem = f"{start:g}–{end:g} is not a valid range in a text of {len(text)} characters"
-            raise self.error(roles[0], problem)
+            raise self.error("span_start", problem)
         ends = int(start), int(end)
-        words = self.optional_text(role)
+        words = self.optional_text("span")
         if words is not None and find_span(text[slice(*ends)], words) != (0, ends[1] - ends[0]):
-            raise self.error(role, f"is {words!r}, but the text has {text[slice(*ends)]!r} there")
+            raise self.error("span", f"is {words!r}, but the text has {text[slice(*ends)]!r} there")
         return ends
 
-    def _find_words(self, text: str, role: str) -> Span | None:
-        """Where the words of a span first occur."""
-        words = self.optional_text(role)
-        if words is not None and (ends := find_span(text, words)) is None:
-            raise self.error(role, f"{words!r} is not in the text {text!r}")
-        return None if words is None else ends
-
-    def entries(self, role: str, span: str, *, several: bool = True) -> list[UserRecord]:
+    def entries(self, role: str, *, several: bool = False) -> list[UserRecord]:
         """The texts of a role, each as a record: a text, or an object.
 
-        An object has `text` or `title`, and perhaps `span`, `group` and `meaning`.
+        An object has `text` or `title`, and perhaps `span`, `group` and `meaning`; the span of the row is
+        that of a single entry without one.
 
         Args:
-            span: as for :meth:`marked_text`; the row's is that of a single entry.
             several: those of all its columns, and of lists in them; otherwise its only one.
         """
         if several:
@@ -185,25 +174,24 @@ class UserRecord:
             cells = [(column, text) for column in filled for text in self._texts(role, self.values[column])]
         else:
             cells = [(self.names.get(role, (role,))[0], self.cell(role))]
-        marks = {
-            part: self.names[name] for part in SPAN_PARTS if self.has(name := part.replace("span", span))
-        }
+        roles = {part: part.replace("span", SPAN_OF[role]) for part in SPAN_PARTS}
+        marks = {part: self.names[name] for part, name in roles.items() if self.has(name)}
         if marks and len(cells) > 1:
             problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
-            raise self.error(next(iter(marks)).replace("span", span), problem)
-        around, records = {columns[0]: self.values[columns[0]] for columns in marks.values()}, []
+            raise self.error(roles[next(iter(marks))], problem)
+        records = []
         for column, entry in cells:
             is_object = isinstance(entry, dict)
             own = {key: [key] for key in entry if key in _ENTRY} if is_object else {"text": [column]}
-            names = own if own.keys() & {*SPAN_PARTS} else {**marks, **own}
-            values = {**around, **(entry if is_object else {column: entry})}
+            names = own if own.keys() & roles.keys() else {**marks, **own}
+            values = {**self.values, **(entry if is_object else {column: entry})}
             within = column if is_object else None
             records.append(UserRecord(self.number, values, names, within, self.cleaner))
         return records
 
     def _texts(self, role: str, cell: Any) -> list[Any]:
         """The texts in a cell: a list, also as text in a CSV, or one text such as "[Laughter] No."."""
-        texts = _any_list(cell)
+        texts = read_list(cell)
         if texts is not None and (texts is cell or all(isinstance(text, str | dict) for text in texts)):
             return texts
         if isinstance(cell, str) and _LIST.fullmatch(cell.strip()):
@@ -218,11 +206,7 @@ class UserTable:
         source: the table, or its file.
         forms: that it may have.
         chosen: role → the column that the user says has it.
-        option: with which users choose; without one, of several columns of a role that with its first name
-            is taken.
-
-    Raises:
-        UserError: if the user chose a column for an unknown role, or for two.
+        option: with which users choose. Of several columns of a role that with its first name is taken.
 
     Attributes:
         form: of its rows, once they are read.
@@ -239,36 +223,20 @@ class UserTable:
         option: str = "",
     ) -> None:
         self.source = Source(shown_path(source), source) if isinstance(source, Path) else source
-        self._forms, self._chosen, self._option = forms, chosen or {}, option
+        self.form, self._forms, self._chosen, self._option = forms[0], forms, chosen or {}, option
         self.columns: list[str] = []
         self.names: dict[str, list[str]] = {}
         self.left_out: set[str] = set()
-        roles = dict.fromkeys(role for form in forms for role in form.roles)
-        for role, column in self._chosen.items():
-            if role not in roles and not any(form.role_of(role) for form in forms):
-                problem = f"{option}: {role!r} is not one of {', '.join(roles)}"
-                raise UserError(problem, file=self.source.name)
-            if others := [other for other, same in self._chosen.items() if same == column][1:]:
-                problem = f"{option}: the column {column!r} is given for {role} and {others[0]}"
-                raise UserError(problem, file=self.source.name)
 
-    @property
-    def form(self) -> Form:
-        return self._forms[0]
-
-    def read(
-        self,
-        make: Callable[[UserRecord], T],
-        rows: Iterable[Row] | None = None,
-    ) -> Iterator[T]:
+    def read(self, make: Callable[[UserRecord], T], rows: Iterable[Row] | None = None) -> Iterator[T]:
         """What `make` returns for each row; it raises FieldError for a problem.
 
         Args:
             rows: in place of the source's.
 
         Raises:
-            UserError: at once, if the columns make no form; after the last row, naming row and field of all
-                problems.
+            UserError: at once, if the columns make no form, or the user's mapping is wrong; after the last
+                row, naming row and field of all problems.
         """
         rows = list(self.source.rows() if rows is None else rows)
         if not rows:
@@ -307,39 +275,35 @@ class UserTable:
 
     def _choose_columns(self) -> None:
         """The first form that fits the columns and has all roles in the user's mapping, and their roles."""
-        for column in self._chosen.values():
+        for role, column in self._chosen.items():
+            if not any(form.role_of(role) for form in self._forms):
+                roles = ", ".join(dict.fromkeys(role for form in self._forms for role in form.roles))
+                raise UserError(f"{self._option}: {role!r} is not one of {roles}", file=self.source.name)
+            if others := [other for other, same in self._chosen.items() if same == column][1:]:
+                problem = f"{self._option}: the column {column!r} is given for {role} and {others[0]}"
+                raise UserError(problem, file=self.source.name)
             if column not in self.columns:
-                match = difflib.get_close_matches(column, self.columns, 1)
-                near = f"is it {match[0]!r}?" if match else f"it has {', '.join(self.columns)}"
-                problem = f"there is no column {column!r}, which {self._option} names ({near})"
+                near = difflib.get_close_matches(column, self.columns, 1) or self.columns
+                near_names = list_names(list(map(repr, near)))
+                problem = f"there is no column {column!r}, which {self._option} names (is it {near_names}?)"
                 raise UserError(problem, file=self.source.name)
         header = [column for column in self.columns if column not in self.left_out]
         for form in self._forms:
             names = form.recognise(header, self._chosen)
-            has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
-            if has_chosen and names.keys() >= set(form.required):
+            if all(map(form.role_of, self._chosen)) and names.keys() >= set(form.required):
                 break
         else:
             raise self._no_form()
-        self._forms, self.names = [form], names
-        for role, columns in names.items():
-            aliases = list(form.roles[role])
-            rivals = [c for c in columns if normalise(c) in aliases and c not in self._chosen.values()]
-            rivals.sort(key=lambda column: aliases.index(normalise(column)))
-            if len(rivals) > 1 and self._option and normalise(rivals[0]) != role:
-                problem = f"the columns {' and '.join(map(repr, rivals))} could each be the {role}"
-                advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
-                raise UserError(f"{problem}: {advice}", file=self.source.name)
-            self.names[role] = [column for column in columns if column not in rivals[1:]]
+        self.form, self.names = form, names
 
     def _no_form(self) -> UserError:
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         advice = f", or map them with {self._option}={{<name>: <column>}}" if self._option else ""
         aliases = {alias for form in self._forms for names in form.roles.values() for alias in names}
         for column in self.columns:
-            name = normalise(column)
-            if name not in aliases and (match := difflib.get_close_matches(name, aliases, 1, 0.8)):
-                advice += f"; {column!r} (is it {match[0]!r}?)"
+            near = difflib.get_close_matches(normalise(column), aliases, 1, 0.8)
+            if near and near[0] != normalise(column):
+                advice += f"; {column!r} (is it {near[0]!r}?)"
         have = ", ".join(map(one_line, self.columns)) or "none"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}"
         return UserError(problem, file=self.source.name)
@@ -368,7 +332,7 @@ def unique() -> Callable[[UserRecord, str], str]:
     return check
 
 
-def _any_list(cell: Any) -> list[Any] | None:
+def read_list(cell: Any) -> list[Any] | None:
     """A list, also as text in JSON's or Python's notation; None if it is something else."""
     if not (isinstance(cell, str) and cell.lstrip().startswith("[")):
         return cell if isinstance(cell, list) else None

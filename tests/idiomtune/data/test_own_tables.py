@@ -61,7 +61,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     # columns
     ("trained", "", ("no row",)),
     ("trained", "a,b\n1,2\n", ("a, b", "anchor, positive", "data.columns")),
-    ("trained", "query,question,pos\n1,2,3\n", ("'query' and 'question'", "anchor", "data.columns")),
+    ("trained", "query,question,pos\n1,2,3\n4,5,6\n", ("question", "ignore: ", "data.columns")),
     ("as scored", PAIRS, ("sentence1, sentence2, score",)),
     ("mapped", "anchor,positive,neg\na,p,n\n", ("'ancor'", "'anchor'", "data.columns")),
     ("sts", "sentence1,sentence2,score,span\na,b,1,a\n", ("row 2", "'span'", "span1 or span2")),

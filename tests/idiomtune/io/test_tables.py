@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from datetime import date
 from functools import partial
@@ -110,6 +111,7 @@ ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"
     [
         ("t.csv", b"", ["columns id"]),
         ("t.csv", b"id,text\n", ["no row"]),
+        ("t.csv", b"sep=,\nid,text\na,b\n", ["sep=", "take it out"]),
         ("t.csv", b"id,text,id\n", ["'id'", "twice"]),
         ("t.csv", b"name,text\na,b\n", ["columns id", "name, text"]),
         ("t.csv", b"id,text\na,b\nc\nd,e,f\n", ["2 problems", "row 3 (id c)", "row 4 (id d)", "quotation"]),
@@ -194,6 +196,20 @@ def merged() -> bytes:
     book.active.merge_cells("A2:A3")
     book.save(out)
     return out.getvalue()
+
+
+def test_the_saved_value_of_a_formula_is_read(tmp_path: Path) -> None:
+    """As spreadsheet programs write it, which openpyxl cannot."""
+    path = tmp_path / "t.xlsx"
+    with zipfile.ZipFile(io.BytesIO(workbook([["id", "n"], ["a", 2], [None, 3]]))) as book:
+        parts = {
+            name: book.read(name).replace(b"<v>2</v>", b"<f>1+1</f><v>2</v>") for name in book.namelist()
+        }
+    with zipfile.ZipFile(path, "w") as book:
+        for name, part in parts.items():
+            book.writestr(name, part)
+    assert b"<f>1+1</f>" in parts["xl/worksheets/sheet1.xml"]
+    assert [row.values for row in read_rows(path)] == [{"id": "a", "n": "2"}, {"id": "", "n": "3"}]
 
 
 @pytest.mark.parametrize(
