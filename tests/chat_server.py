@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
@@ -81,9 +82,14 @@ class ChatServer:
         self.usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         self.lock = Lock()
 
-    def prompts(self) -> list[str]:
-        """The questions' texts."""
-        return [body["messages"][0]["content"] for body in self.bodies]
+    def change(self, change: Callable[[str, str], Any]) -> None:
+        """Reply with what this makes of a question's text and its good answer."""
+        good = self.reply
+        self.reply = lambda body: change(body["messages"][0]["content"], str(good(body)))
+
+    def models(self, since: int = 0) -> Counter[str]:
+        """How many questions each model was asked, but for the first so many."""
+        return Counter(body["model"] for body in self.bodies[since:])
 
 
 @contextmanager
