@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import yaml
 
 import idiomtune as it
 from idiomtune import cli
+from idiomtune.config.settings import WriteSettings
 from idiomtune.data.idiolink import Document, load_split
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
@@ -27,6 +29,7 @@ from idiomtune.io.tables import read_rows
 from idiomtune.writing.dataset import split_expressions
 from idiomtune.writing.review import Review, agreement_of
 from idiomtune.writing.rules import Rules, clean
+from idiomtune.writing.run import write as write_data
 from idiomtune.writing.slots import Draft, Slot
 from idiomtune.writing.texts import _AnsweredText, _items_of
 from tests.chat_server import EXPRESSIONS, ChatServer, chat_server, sentence
@@ -63,10 +66,17 @@ def write_table(*names: str) -> None:
     Path("mine.tsv").write_text("expression\tmeaning\n" + "".join(rows), "utf-8")
 
 
-def write(chat: ChatServer, *options: str) -> str:
+@cache
+def settings_of(*options: str) -> WriteSettings:
     """By default 24 texts in 12 questions, and 12 questions to the judge."""
     names = ["model=author", "query_model=other", "judge_model=judge", "domains=Sport", "votes=1"]
-    return run(["mine.tsv", "output=data", f"endpoint={chat.address}", *names, *options])
+    settings: WriteSettings = cli.read_settings("write", ["mine.tsv", "output=data", *names, *options])
+    return settings
+
+
+def write(chat: ChatServer, *options: str) -> str:
+    """What `idiomtune write mine.tsv` of these options says in the end."""
+    return write_data(settings_of(*options).model_copy(update={"endpoint": chat.address}))
 
 
 def texts() -> list[dict[str, Any]]:
