@@ -30,7 +30,6 @@ class Repository:
     branches: dict[str, dict[str, bytes]] = field(
         default_factory=lambda: {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
     )
-    num_commits: int = 0
 
     @property
     def main(self) -> dict[str, bytes]:
@@ -197,7 +196,6 @@ class _Handler(BaseHTTPRequestHandler):
         elif verb == "commit":
             for line in body.splitlines():
                 self.apply(**json.loads(line), files=files)
-            repository.num_commits += 1
             oid = commit_id(files)
             self.answer(200, {"commitUrl": f"{self.hub.url}/{repo_id}/commit/{oid}", "commitOid": oid})
         else:
@@ -267,9 +265,7 @@ def _mode(file: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """How a file is to be uploaded, and the id of what is stored under its name."""
     name = file["path"]
     is_large = name.endswith(".safetensors") or file["size"] >= _LFS_FROM
-    found = {"path": name, "uploadMode": "lfs" if is_large else "regular", "shouldIgnore": False}
-    if name in files:
-        content = files[name]
-        as_blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content)
-        found["oid"] = hashlib.sha256(content).hexdigest() if is_large else as_blob.hexdigest()
-    return found
+    content = files.get(name, b"")
+    sums = hashlib.sha1(f"blob {len(content)}\0".encode() + content), hashlib.sha256(content)
+    oid = {"oid": sums[is_large].hexdigest()} if name in files else {}
+    return {"path": name, "uploadMode": ("regular", "lfs")[is_large], "shouldIgnore": False, **oid}
