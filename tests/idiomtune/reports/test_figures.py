@@ -19,23 +19,17 @@ CHANGES = {"a": 0.3, "b": 0.2, "c": 0.1, "d": 0.0, "e": -0.1, "f": -0.2, "g": -0
 def run(tmp_path: Path) -> Path:
     folder = plant_queries(tmp_path / "run", {"a": 0.5})
     for side, change in (("per_query_baseline", 0.0), ("per_query", 1.0)):
-        records = []
-        for idiom, gain in CHANGES.items():
-            facts = {"usage": "idiomatic", "recall_at_r": {"sense": 0.25 + change / 2}}
-            facts = {"usage": "literal"} if idiom in "ab" else facts
-            records.append(query(idiom, 0.5 + change * gain, **facts))
+        recall = {"usage": "idiomatic", "recall_at_r": {"sense": 0.25 + change / 2}}
+        facts = {idiom: {"usage": "literal"} if idiom in "ab" else recall for idiom in CHANGES}
+        records = [query(i, 0.5 + change * gain, **facts[i]) for i, gain in CHANGES.items()]
         write_lines(folder / side / "idiolink.jsonl", records)
     return folder
 
 
-def pairs_of(folder: Path) -> Any:
-    """The pairs of records, before and after training."""
-    queries, untrained = shown_queries(RecordsOfRun(read_run(folder, "run"), "idiolink"))
-    return [(untrained[query.id], query) for query in queries]
-
-
 def test_recall_is_by_the_usage_of_queries_and_of_documents(run: Path) -> None:
-    gains = {usage: sides for rows in recalls(pairs_of(run)).values() for usage, sides in rows.items()}
+    queries, untrained = shown_queries(RecordsOfRun(read_run(run, "run"), "idiolink"))
+    pairs: Any = [(untrained[query.id], query) for query in queries]
+    gains = {usage: sides for rows in recalls(pairs).values() for usage, sides in rows.items()}
     assert gains["literal"] == ([0.5, 0.5], [0.8, 0.7])
     assert gains["sense"] == ([0.25] * 5, [0.75] * 5)
     assert len(gains["idiomatic"][0]) == 5
