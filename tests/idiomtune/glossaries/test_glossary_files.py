@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from idiomtune import Encoder, expressions
-from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.glossaries.tables import first_clause, glossary_path, read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
@@ -149,14 +148,6 @@ def test_reading_grows_no_faster_than_the_file(kind: str, tmp_path: Path) -> Non
         return lines_run(lambda: read_glossary([path]).meanings().find(text), without_caches_of=expressions)
 
     assert work(400) < 8 * work(100)
-
-
-def test_scripts_without_blanks_are_searched_without_them() -> None:
-    text = "他这样做真是画蛇添足。เขาขี่ช้างจับตั๊กแตนจริงๆ 他 broke the ice 了。"
-    expressions = ["画蛇添足", "ขี่ช้างจับตั๊กแตน", "break the ice"]
-    found = ExpressionIndex(["home run", *expressions]).find(text)
-    assert [name for *_, name in found] == expressions
-    assert [find_expression(text, name) for name in expressions] == [(start, end) for start, end, _ in found]
 
 
 def test_an_encoder_says_once_that_no_expression_occurs(

@@ -168,24 +168,6 @@ def test_usage_of_sentences(minilm: Encoder, caplog: pytest.LogCaptureFixture) -
     assert "'miss the boat'" in caplog.text
 
 
-def test_what_an_encoder_reads_is_found(minilm: Encoder) -> None:
-    """A row for each expression in a text, with the sentence around it, its meaning and its usage."""
-    encoder = minilm.reading(GlossaryReader({"break the ice": ["make people relax"], "Falcon": []}))
-    ship = "The ship broke the ice near Falcon."
-    texts = ["Nothing.", "It was late. A joke broke the ice! We laughed.", ship]
-    rows = encoder.find(texts)
-    found = [(row.expression, row.text, texts[row.text][slice(*row.span)], row.sentence) for row in rows]
-    assert found == [
-        ("break the ice", 1, "broke the ice", "A joke broke the ice!"),
-        ("break the ice", 2, "broke the ice", ship),
-        ("Falcon", 2, "Falcon", ship),
-    ]
-    assert [row.meaning for row in rows] == ["make people relax"] * 2 + [""]
-    assert rows[0].usage > 0.5 > rows[1].usage
-    with pytest.raises(UserError, match="glossary"):
-        minilm.reading(None).find(texts)
-
-
 def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> None:
     """None of IdioLink's idioms was in what it was fitted to."""
     index = read_glossary([GLOSSARIES / "idiolink.tsv"]).meanings()
