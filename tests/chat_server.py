@@ -19,13 +19,8 @@ EXPRESSIONS = {
     "break the ice": ("broke the ice", "made everybody relax"),
     "miss the boat": ("missed the boat", "came too late"),
     "pull the plug": ("pulled the plug", "ended the project"),
-    "spill the beans": ("spilled the beans", "told the secret"),
     "hit the road": ("hit the road", "left for home"),
     "cut corners": ("cut corners", "worked carelessly"),
-    "clear the air": ("cleared the air", "settled the quarrel"),
-    "hold the fort": ("held the fort", "minded the business"),
-    "jump the gun": ("jumped the gun", "acted too early"),
-    "raise the bar": ("raised the bar", "demanded more"),
 }
 _WORDS = [
     "harbour", "lantern", "meadow", "violin", "copper", "winter", "market",
@@ -79,7 +74,6 @@ class ChatServer:
         self.keys: set[str] = set()
         self.address = ""
         self.finish_reason = "stop"
-        self.usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         self.lock = Lock()
 
     def change(self, change: Callable[[str, str], Any]) -> None:
@@ -119,7 +113,7 @@ def chat_server() -> Iterator[ChatServer]:
                 content = {
                     **{"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]},
                     "choices": [message],
-                    "usage": chat.usage,
+                    "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
                 }
             data = reply if isinstance(reply, bytes) else json.dumps(content).encode()
             self.send_response(status)

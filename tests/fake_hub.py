@@ -140,10 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.answer(200, {"errors": [], "warnings": []})
             case ["api", "repos", "create"]:
                 self.create(json.loads(body))
-            case ["api", "models", owner, name, *rest]:
-                self.repository(f"{owner}/{name}", rest, body)
-            case ["api", "datasets", owner, name, *rest]:
-                self.repository(f"datasets/{owner}/{name}", rest, body)
+            case ["api", "models" | "datasets" as kind, owner, name, *rest]:
+                self.repository(f"{kind}/{owner}/{name}".removeprefix("models/"), rest, body)
             case [*_, "info", "lfs", "objects", "batch"]:
                 objects = json.loads(body)["objects"]
                 for missing in (object_ for object_ in objects if object_["oid"] not in self.hub.objects):
@@ -153,10 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
                 is_right = hashlib.sha256(body).hexdigest() == oid
                 self.hub.objects |= {oid: body} if is_right else {}
                 self.answer(200 if is_right else 400, {})
-            case [owner, name, "resolve", revision, *file]:
-                self.resolve(f"{owner}/{name}", revision, "/".join(file))
-            case [kind, owner, name, "resolve", revision, *file]:
-                self.resolve(f"{kind}/{owner}/{name}", revision, "/".join(file))
+            case parts if "resolve" in parts:
+                repo_id, _, file = path.strip("/").partition("/resolve/")
+                self.resolve(repo_id, *file.split("/", 1))
             case _:
                 self.missing("EntryNotFound")
 

@@ -102,22 +102,17 @@ def test_no_human_score_no_singular_and_a_sentence_twice(folder: Path) -> None:
         assert part in read.describe()
 
 
-def test_what_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
-    for number, (file, change, *named) in enumerate(
-        [
-            (
-                "neutral.csv",
-                {"modifier synonym_tag": str([True, False, False, True, True])},
-                "row 2",
-                "_tag'",
-            ),
-            ("neutral.csv", {"head synonym": "This is a bus stop"}, "row 2", "'bus stop'"),
-            ("naturalistics_examplesent3.csv", {"compound": "bike park"}, "neutral.csv"),
-        ]
-    ):
-        copy = Path(shutil.copytree(folder, tmp_path / str(number)))
-        edit(copy / "EN" / file, "car park", partial(_update, change=change))
-        refused(partial(english, copy), str(copy / "EN" / file), *named)
+@pytest.mark.parametrize(
+    ("file", "change", "named"),
+    [
+        ("neutral.csv", {"modifier synonym_tag": str([True, False, False, True, True])}, ["row 2", "_tag'"]),
+        ("neutral.csv", {"head synonym": "This is a bus stop"}, ["row 2", "'bus stop'"]),
+        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, ["neutral.csv"]),
+    ],
+)
+def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, named: list[str]) -> None:
+    edit(folder / "EN" / file, "car park", partial(_update, change=change))
+    refused(lambda: english(folder), str(folder / "EN" / file), *named)
 
 
 def _update(row: Row, change: Row) -> None:

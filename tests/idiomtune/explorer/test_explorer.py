@@ -371,8 +371,8 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
     assert [text.text for text in found.documents] == ["a kitten", "a dog"]
     assert [text.text for text in found.queries] == ["a cat", "a pup"]
     assert found.relevant == {0: {0}, 1: {1}}
-    for name, content in COPIES.items():
-        copied = user_corpus(write(tmp_path / name, content))
+    for copies, content in COPIES.items():
+        copied = user_corpus(write(tmp_path / copies, content))
         assert [document.text for document in copied.documents] == ["a cat", "a dog"]
         assert all(len(answers) < 2 for answers in copied.relevant.values())
     stranger = a_run(tmp_path / "stranger", tiny_path, train=str(pairs))

@@ -97,7 +97,7 @@ def test_the_mean_of_scores_has_an_interval_by_whole_idioms() -> None:
     interval = "(+0.2000, 95% by whole idioms [+0.2000, +0.2000], 6 idioms)"
     assert interval in beats_untrained([base] * 2)
     for other in ({"by_cluster": None}, {"changes": changes[:-1]}, {"changes": changes[::-1]}):
-        assert "95%" not in beats_untrained([base, replace(base, **other)])  # type: ignore[arg-type]
+        assert "95%" not in beats_untrained([base, replace(base, **other)])
 
 
 def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
         (worse, better, "0.5", 2),  # a share's margin is no rank's
     ):
         assert main([str(after), f"against={before}", f"fail_below={margin}"]) == status
-    assert thresholds_of(*map(recipe, (worse, better)), {key: 1.5})[0][0].outcome == "passes"
+    assert thresholds_of(recipe(worse), recipe(better), {key: 1.5})[0][0].outcome == "passes"
 
 
 def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:

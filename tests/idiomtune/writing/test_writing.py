@@ -752,14 +752,14 @@ def test_odd_values_are_named_and_asked_for_again(chat: ChatServer, caplog: pyte
     write(chat)
     assert len(chat.bodies) == before + 2
     assert any("answers.jsonl" in message and "1, 2, 6" in message for message in caplog.messages)
-    for name, change, *named in [
-        ("texts.jsonl", ('"votes": [true', '"votes": [7'), "votes", "row 1"),
-        ("write.json", ('"judged": 24', '"judged": "x"'), "judged"),
-    ]:
-        content = Path("data", name).read_text()
-        Path("data", name).write_text(content.replace(*change))
-        refused(lambda: run(["review", "folder=data"]), name, *named)
-        Path("data", name).write_text(content)
+    for path, good, wrong, named in (
+        (Path("data/texts.jsonl"), '"votes": [true', '"votes": [7', "row 1"),
+        (Path("data/write.json"), '"judged": 24', '"judged": "x"', "judged"),
+    ):
+        content = path.read_text()
+        path.write_text(content.replace(good, wrong))
+        refused(lambda: run(["review", "folder=data"]), path.name, named)
+        path.write_text(content)
 
 
 def test_from_python(chat: ChatServer) -> None:
