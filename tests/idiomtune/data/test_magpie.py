@@ -46,9 +46,7 @@ def test_both_forms_give_the_same_sentences(tmp_path: Path) -> None:
     first = usages[0]
     assert first.sentence[slice(*first.span or ())] == "broke the ice"
     assert [usage.is_idiomatic for usage in usages[:6]] == [True] * 3 + [False] * 3
-    short = [{**record, "sentence": record["context"][2]} for record in records]
-    for record in short:
-        del record["context"]
+    short = [record | {"sentence": record.pop("context")[2]} for record in records]
     assert read_magpie(written(tmp_path / "b", short, "magpie.jsonl"), []) == usages
 
 

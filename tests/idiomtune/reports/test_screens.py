@@ -4,7 +4,6 @@ import logging
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -66,24 +65,18 @@ def test_a_run_ends_in_its_verdict(
 def test_a_run_shows_the_idiomatic_query_that_gained_most(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With three documents that each model finds; nothing where no query gained."""
+    """With what each model finds, three a model; nothing where no query gained."""
     gains = {"a1": (0.6, "idiomatic"), "b1": (0.9, "literal"), "c1": (0.8, "idiomatic")}
     folder = plant_queries(tmp_path / "run", {"a1": 0.6}, {"a1": 0.2})
-    for part, is_sense in (("per_query_baseline", (0, 1, 0, 0)), ("per_query", (1, 1, 0, 1))):
-        top: Any = [
-            {"id": f"{n} \x1b {'long ' * 30}", "usage": ("literal", "sense")[is_right], "relevant": is_right}
-            for n, is_right in enumerate(map(bool, is_sense))
-        ]
-        after = part == "per_query"
-        records = [query(name, gain if after else 0.2, usage=u, top=top) for name, (gain, u) in gains.items()]
+    top = [{"id": f"d{n} \x1b {'long ' * 30}", "usage": "sense", "relevant": True} for n in range(4)]
+    for part, sign in (("per_query_baseline", 0), ("per_query", 1)):
+        records = [query(name, sign * gain, usage=use, top=top) for name, (gain, use) in gains.items()]
         write_lines(folder / part / "idiolink.jsonl", records)
     show_finished_run(folder, all_scores=False)
     shown = capsys.readouterr().out
     assert re.findall("sentence of [abc]1", shown) == ["sentence of c1"]
-    answers = [line.strip() for line in shown.splitlines() if line.startswith(("  ✓", "  ✗"))]
-    starts = ["✗ literal: 0", "✓ sense: 1", "✗ literal: 2", "✓ sense: 0", "✓ sense: 1", "✗ literal: 2"]
-    assert [line[: len(start)] for line, start in zip(answers, starts, strict=True)] == starts
-    assert max(map(len, answers)) <= 98
+    assert re.findall(r"✓ sense: (d\d)", shown) == ["d0", "d1", "d2"] * 2
+    assert max(len(line) for line in shown.splitlines() if "✓ sense" in line) <= 100
     assert "\x1b" not in shown
     for name, values in (("lost", {"a1": 0.1}), ("alone", None)):
         show_finished_run(plant_queries(tmp_path / name, {"a1": 0.1}, values), all_scores=False)
