@@ -53,7 +53,7 @@ FIELDS: list[tuple[str, Any]] = [
 ]
 # file, its content, what the message names besides the file
 SPOILED: list[tuple[str, Any, tuple[str, ...]]] = [
-    *((INDEXES, content, ()) for content in ({"a": 1}, "[]", "[" * 100_000)),
+    *((INDEXES, content, ()) for content in ({"a": 1}, "[]", "[NaN]", f"[{'1' * 5000}]", "[" * 100_000)),
     (INDEXES, "[{", ("line 1 column 3",)),
     (INDEXES, ["text"], ("record 1",)),
     (INDEXES, json.dumps(DOCUMENTS).replace('"id":', '"id": "x", "id":', 1), ("'id'",)),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,9 @@ def test_the_data_set_has_idiolinks_form_and_is_scored(chat: ChatServer, tiny_pa
     assert idioms[0] | idioms[1] == set(list(EXPRESSIONS)[:2])
     assert not idioms[0] & idioms[1]
     usages = {"literal": 4, "idiomatic": 2, "sense": 2, "simplification": 2}
-    kinds = Counter((d.subject, d.usage) for split in splits for d in split.documents)
-    assert kinds == {(place, use): 2 * num for use, num in usages.items() for place in ("Sport", "Food")}
+    kinds = Counter((d.idiom, d.subject, d.usage) for split in splits for d in split.documents)
+    slots = product(idioms[0] | idioms[1], ("Sport", "Food"), usages)
+    assert kinds == {(name, domain, usage): usages[usage] for name, domain, usage in slots}
     queries = Counter((q.idiom, q.usage) for split in splits for q in split.queries)
     assert set(queries.values()) == {2}  # one in each domain
     # Queries by the other model, verdicts by the judge, two votes on each question's texts.
