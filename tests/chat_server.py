@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
@@ -18,13 +19,8 @@ EXPRESSIONS = {
     "break the ice": ("broke the ice", "made everybody relax"),
     "miss the boat": ("missed the boat", "came too late"),
     "pull the plug": ("pulled the plug", "ended the project"),
-    "spill the beans": ("spilled the beans", "told the secret"),
     "hit the road": ("hit the road", "left for home"),
     "cut corners": ("cut corners", "worked carelessly"),
-    "clear the air": ("cleared the air", "settled the quarrel"),
-    "hold the fort": ("held the fort", "minded the business"),
-    "jump the gun": ("jumped the gun", "acted too early"),
-    "raise the bar": ("raised the bar", "demanded more"),
 }
 _WORDS = [
     "harbour", "lantern", "meadow", "violin", "copper", "winter", "market",
@@ -78,12 +74,16 @@ class ChatServer:
         self.keys: set[str] = set()
         self.address = ""
         self.finish_reason = "stop"
-        self.usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         self.lock = Lock()
 
-    def prompts(self) -> list[str]:
-        """The questions' texts."""
-        return [body["messages"][0]["content"] for body in self.bodies]
+    def change(self, change: Callable[[str, str], Any]) -> None:
+        """Reply with what this makes of a question's text and its good answer."""
+        good = self.reply
+        self.reply = lambda body: change(body["messages"][0]["content"], str(good(body)))
+
+    def models(self, since: int = 0) -> Counter[str]:
+        """How many questions each model was asked, but for the first so many."""
+        return Counter(body["model"] for body in self.bodies[since:])
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def chat_server() -> Iterator[ChatServer]:
                 content = {
                     **{"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]},
                     "choices": [message],
-                    "usage": chat.usage,
+                    "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
                 }
             data = reply if isinstance(reply, bytes) else json.dumps(content).encode()
             self.send_response(status)

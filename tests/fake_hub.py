@@ -30,7 +30,6 @@ class Repository:
     branches: dict[str, dict[str, bytes]] = field(
         default_factory=lambda: {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
     )
-    num_commits: int = 0
 
     @property
     def main(self) -> dict[str, bytes]:
@@ -141,10 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.answer(200, {"errors": [], "warnings": []})
             case ["api", "repos", "create"]:
                 self.create(json.loads(body))
-            case ["api", "models", owner, name, *rest]:
-                self.repository(f"{owner}/{name}", rest, body)
-            case ["api", "datasets", owner, name, *rest]:
-                self.repository(f"datasets/{owner}/{name}", rest, body)
+            case ["api", "models" | "datasets" as kind, owner, name, *rest]:
+                self.repository(f"{kind}/{owner}/{name}".removeprefix("models/"), rest, body)
             case [*_, "info", "lfs", "objects", "batch"]:
                 objects = json.loads(body)["objects"]
                 for missing in (object_ for object_ in objects if object_["oid"] not in self.hub.objects):
@@ -154,10 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
                 is_right = hashlib.sha256(body).hexdigest() == oid
                 self.hub.objects |= {oid: body} if is_right else {}
                 self.answer(200 if is_right else 400, {})
-            case [owner, name, "resolve", revision, *file]:
-                self.resolve(f"{owner}/{name}", revision, "/".join(file))
-            case [kind, owner, name, "resolve", revision, *file]:
-                self.resolve(f"{kind}/{owner}/{name}", revision, "/".join(file))
+            case parts if "resolve" in parts:
+                repo_id, _, file = path.strip("/").partition("/resolve/")
+                self.resolve(repo_id, *file.split("/", 1))
             case _:
                 self.missing("EntryNotFound")
 
@@ -197,7 +193,6 @@ class _Handler(BaseHTTPRequestHandler):
         elif verb == "commit":
             for line in body.splitlines():
                 self.apply(**json.loads(line), files=files)
-            repository.num_commits += 1
             oid = commit_id(files)
             self.answer(200, {"commitUrl": f"{self.hub.url}/{repo_id}/commit/{oid}", "commitOid": oid})
         else:
@@ -267,9 +262,7 @@ def _mode(file: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """How a file is to be uploaded, and the id of what is stored under its name."""
     name = file["path"]
     is_large = name.endswith(".safetensors") or file["size"] >= _LFS_FROM
-    found = {"path": name, "uploadMode": "lfs" if is_large else "regular", "shouldIgnore": False}
-    if name in files:
-        content = files[name]
-        as_blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content)
-        found["oid"] = hashlib.sha256(content).hexdigest() if is_large else as_blob.hexdigest()
-    return found
+    content = files.get(name, b"")
+    sums = hashlib.sha1(f"blob {len(content)}\0".encode() + content), hashlib.sha256(content)
+    oid = {"oid": sums[is_large].hexdigest()} if name in files else {}
+    return {"path": name, "uploadMode": ("regular", "lfs")[is_large], "shouldIgnore": False, **oid}

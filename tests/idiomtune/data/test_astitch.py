@@ -18,15 +18,15 @@ def table(path: Path, *rows: Sequence[str]) -> Path:
     return path
 
 
-USAGES = ["label", "sentence1", "sentence2"]
-NON_LITERAL = [f"Non-Literal Meaning {number}" for number in (1, 2, 3)]
-SENSES = ["Multiword Expression", "Literal Meaning", *NON_LITERAL, "Data Split"]
-
-
 def usages(folder: Path, *rows: str, name: str = "train_zero_shot") -> DataFiles:
     """A row has label, sentence and compound."""
-    table(folder / "EN" / f"{name}.csv", USAGES, *(row.split("|") for row in rows))
+    head = ["label", "sentence1", "sentence2"]
+    table(folder / "EN" / f"{name}.csv", head, *(row.split("|") for row in rows))
     return DataFiles(FILES, folder)
+
+
+NON_LITERAL = [f"Non-Literal Meaning {number}" for number in (1, 2, 3)]
+SENSES = ["Multiword Expression", "Literal Meaning", *NON_LITERAL, "Data Split"]
 
 
 def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:

@@ -53,10 +53,9 @@ FIELDS: list[tuple[str, Any]] = [
 ]
 # file, its content, what the message names besides the file
 SPOILED: list[tuple[str, Any, tuple[str, ...]]] = [
+    *((INDEXES, content, ()) for content in ({"a": 1}, "[]", "[NaN]", f"[{'1' * 5000}]", "[" * 100_000)),
     (INDEXES, "[{", ("line 1 column 3",)),
-    *((INDEXES, content, ()) for content in ({"a": 1}, "[]")),
     (INDEXES, ["text"], ("record 1",)),
-    *((INDEXES, f"[{content}]", ()) for content in ("NaN", "1" * 5000, "[" * 100_000)),
     (INDEXES, json.dumps(DOCUMENTS).replace('"id":', '"id": "x", "id":', 1), ("'id'",)),
     (ASKED, [record("q1", "sense")], ("field 'usage'", "'sense'")),
     (ASKED, [record("d1", "literal")], ("field 'id'", "record 1 of indexes.json")),
@@ -75,25 +74,13 @@ def test_what_is_wrong_with_a_split_is_named(
     refused(lambda: load_split(tmp_path, "val"), file, *named)
 
 
-def test_missing_files_and_splits_are_named(tmp_path: Path) -> None:
-    write_split(tmp_path, "val", DOCUMENTS, QUERIES)
-    with pytest.raises(UserError, match=r"'tset'.*val"):
-        load_split(tmp_path, "tset")
-    (tmp_path / "val" / ASKED).unlink()
-    with pytest.raises(UserError, match=r"queries\.json"):
-        load_split(tmp_path, "val")
-
-
-@pytest.mark.parametrize(
-    ("ids", "idiom"),
-    [(["x1", "y1"], "BREAK-the ice"), (["d1", "y1"], "spill the beans")],
-)
-def test_an_idiom_or_an_id_in_two_splits_is_refused(tmp_path: Path, ids: list[str], idiom: str) -> None:
-    write_split(tmp_path, "train", DOCUMENTS, QUERIES)
-    other = [record(id_, "literal", idiom=idiom) for id_ in ids]
-    write_split(tmp_path, "val", other[:1], other[1:])
-    with pytest.raises(UserError, match=r"idiom|'d1'"):
-        load_split(tmp_path, "val+train")
+def test_an_idiom_or_an_id_in_two_splits_is_refused(tmp_path: Path) -> None:
+    for ids, idiom in ((["x1", "y1"], "BREAK-the ice"), (["d1", "y1"], "spill the beans")):
+        write_split(tmp_path, "train", DOCUMENTS, QUERIES)
+        other = [record(id_, "literal", idiom=idiom) for id_ in ids]
+        write_split(tmp_path, "val", other[:1], other[1:])
+        with pytest.raises(UserError, match=r"idiom|'d1'"):
+            load_split(tmp_path, "val+train")
 
 
 def test_joined_split_has_the_first_ones_queries_and_all_documents(sample_root: Path) -> None:
@@ -101,6 +88,7 @@ def test_joined_split_has_the_first_ones_queries_and_all_documents(sample_root: 
     both = load_split(sample_root, "val+train")
     assert both.queries == val.queries
     assert both.documents == val.documents + train.documents
+    refused(lambda: load_split(sample_root, "tset"), "'tset'", "val")
     whole = load_split(sample_root, "all")
     assert set(whole.queries) == {*val.queries, *train.queries}
     assert set(whole.documents) == set(both.documents)
@@ -189,46 +177,33 @@ def test_fewer_documents_than_asked_for_give_ragged_tuples(split: Split) -> None
     assert (t.positives, t.hard, len(t.soft)) == ((), (), 2)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
+def test_broken_released_files_are_explained(tmp_path: Path, split: Split) -> None:
+    """Also a positive of another meaning than its query's."""
+    path, query = released_file(tmp_path, "train"), split.queries[0]
+    path.parent.mkdir()
+    refused(lambda: read_released(path, split), "objective.candidates=sampled", path.name)
+    other = next(d for d in split.documents if d.idiom == query.idiom and d.meaning != query.meaning)
+    for line, expected in (
         ('{"query": "x"}', "field 'positive'"),
         ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x'"),
         ('{"query": "{0}", "positive": "{1}", "negatives": ["{1}"]}', "row 1"),
-        (None, "objective.candidates=sampled"),
-    ],
-)
-def test_broken_released_files_are_explained(
-    tmp_path: Path, split: Split, line: str | None, expected: str
-) -> None:
-    """Also a positive of another meaning than its query's."""
-    path = released_file(tmp_path, "train")
-    path.parent.mkdir()
-    query = split.queries[0]
-    other = next(d for d in split.documents if d.idiom == query.idiom and d.meaning != query.meaning)
-    if line is not None:
-        line = line.replace("{0}", query.sentence).replace("{1}", other.sentence)
-        path.write_text(line + "\n", encoding="utf-8")
-    refused(lambda: read_released(path, split), expected, "triplets_train_full.jsonl")
+    ):
+        filled = line.replace("{0}", query.sentence).replace("{1}", other.sentence)
+        path.write_text(filled + "\n", encoding="utf-8")
+        refused(lambda: read_released(path, split), expected, "triplets_train_full.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("sentence", "hidden", "span"),
-    [("They break the ice.", "They [MASK].", (5, 11)), ("break the ice", "break the ice", (0, 13))],
-)
-def test_a_span_is_hidden_but_where_nothing_else_is_left(
-    sentence: str, hidden: str, span: tuple[int, int]
-) -> None:
-    document = Document.model_validate(record("d1", "literal", sentence=sentence))
-    for mode, pooling in (("masked_sentence", "sentence"), ("masked_span", "span")):
-        request = training_request(document, mode, "document")  # type: ignore[arg-type]
-        assert (request.text, request.span, request.pooling) == (hidden, span, pooling)
+def test_a_span_is_hidden_but_where_nothing_else_is_left() -> None:
+    for sentence, hidden, span in (
+        ("They break the ice.", "They [MASK].", (5, 11)),
+        ("break the ice", "break the ice", (0, 13)),
+    ):
+        document = Document.model_validate(record("d1", "literal", sentence=sentence))
+        for mode, pooling in (("masked_sentence", "sentence"), ("masked_span", "span")):
+            request = training_request(document, mode, "document")  # type: ignore[arg-type]
+            assert (request.text, request.span, request.pooling) == (hidden, span, pooling)
 
 
 def test_what_is_trained_on_and_scored_is_known_by_splits() -> None:
-    for trained, scored, is_seen in (
-        ("train", "all", True),
-        ("all", "val", True),
-        ("train", "val+train", False),
-    ):
+    for trained, scored, is_seen in (("train", "all", 1), ("all", "val", 1), ("train", "val+train", 0)):
         assert bool(set(query_splits(scored)) & set(document_splits(trained))) == is_seen

@@ -22,6 +22,7 @@ from idiomtune.glossaries.tables import GLOSSARIES, read_glossary
 from idiomtune.programs.push import push
 from idiomtune.writing.rules import Rules
 from idiomtune.writing.slots import Draft, Slot
+from tests.own_data import write
 from tests.tiny_runs import composed
 
 
@@ -56,26 +57,22 @@ def test_every_expression_has_texts_of_each_usage_in_one_split() -> None:
 
 def test_the_texts_keep_the_rules_of_write() -> None:
     """Few break one: a loose literal use (*bring the whole house down*), an idiom within an idiom."""
-    rows = [
-        row
-        for path in TEXTS.glob("*.tsv")
-        for row in csv.DictReader(
-            path.read_text("utf-8").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE
-        )
-    ]
-    rules, broken, number = Rules(ExpressionIndex({row["expression"] for row in rows})), Counter[str](), 0
+    lines = [path.read_text("utf-8").splitlines() for path in TEXTS.glob("*.tsv")]
+    tables = [csv.DictReader(part, delimiter="\t", quoting=csv.QUOTE_NONE) for part in lines]
+    rows = [row for table in tables for row in table]
+    rules, broken = Rules(ExpressionIndex({row["expression"] for row in rows})), Counter[str]()
     for row in rows:
-        drafts: dict[str, Draft] = {}
+        sources: list[Draft] = []
         for usage in ("literal", "idiomatic", "sense", "simplification"):
             if found := re.fullmatch(r"(.*)\[\[(.+)\]\](.*)", row[usage]):
-                drafts[usage] = Draft("".join(found.groups()), found[2])
+                draft = Draft("".join(found.groups()), found[2])
                 slot = Slot(1, row["expression"], 1, row["domain"], usage)
-                sources = [drafts["idiomatic"]] if usage == "simplification" else []
-                broken[rules.broken_rule(slot, drafts[usage], sources) or ""] += 1
-                number += 1
-    assert number > 6000
+                of_usage = sources if usage == "simplification" else []
+                broken[rules.broken_rule(slot, draft, of_usage) or ""] += 1
+                sources += [draft] if usage == "idiomatic" else []
+    assert broken.total() > 6000
     assert not broken["no near duplicate"]
-    assert broken[""] > 0.97 * number
+    assert broken[""] > 0.97 * broken.total()
 
 
 def test_the_neutral_sentences_have_hardly_an_idiom() -> None:
@@ -101,18 +98,16 @@ def test_it_trains_alone_by_name_and_beside_idiolink(
 
 
 def test_an_idiom_in_two_splits_is_refused_in_whichever_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "mine" / "train"
-    folder.mkdir(parents=True)
     for name in ("indexes.json", "queries.json"):
-        (folder / name).write_text(
-            (idioms_folder() / "val" / name).read_text("utf-8").replace("own_val", "m")
-        )
-    mine = settings_of("data=idioms", f"data.also={tmp_path / 'mine'}")
-    with pytest.raises(UserError, match=r"splits train and val|splits val and train"):
-        mine.objective.build(mine.inputs)
-    twice = settings_of("data=idioms", "data.also=idioms")
-    with pytest.raises(UserError, match="own_train"):
-        twice.objective.build(twice.inputs)
+        val = (idioms_folder() / "val" / name).read_text("utf-8")
+        write(tmp_path / "mine" / "train" / name, val.replace("own_val", "m"))
+    for also, named in (
+        (tmp_path / "mine", r"splits train and val|splits val and train"),
+        ("idioms", "own_train"),
+    ):
+        settings = settings_of("data=idioms", f"data.also={also}")
+        with pytest.raises(UserError, match=named):
+            settings.objective.build(settings.inputs)
 
 
 def test_a_folder_of_its_name_counts_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from openpyxl import load_workbook
 
 from idiomtune.data.ncimp import FILES, SCORES_FILE, Compound, Ncimp, Version, read_ncimp
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
-from idiomtune.errors import UserError
+from tests.programs import refused
 
 Row = dict[str, str]
 
@@ -66,8 +66,9 @@ def test_what_is_left_out_is_counted(folder: Path) -> None:
     herrings = ("a Scarlet", "a Red", "a scarlet", "nan", "nan ruby")  # the word itself, case, twice and nan
     for column, words in zip(("", " alt1", " alt2", " alt3", " alt4"), herrings, strict=True):
         change = synonym(f"modifier synonym{column}", f"This is {words} herring")
-        edit(neutral, "red herring", partial(dict.update, **change))
-    edit(neutral, "car park", partial(dict.update, **synonym("modifier synonym", "A big vehicle park", 3)))
+        edit(neutral, "red herring", partial(_update, change=change))
+    vehicle = synonym("modifier synonym", "A big vehicle park", 3)
+    edit(neutral, "car park", partial(_update, change=vehicle))
     read = english(folder)
     assert compound(read, "car park").versions["modifier"][0].synonym == "big vehicle"
     assert [v.synonym for v in compound(read, "red herring").versions["modifier"]] == ["scarlet", "ruby"]
@@ -102,20 +103,20 @@ def test_no_human_score_no_singular_and_a_sentence_twice(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "message"),
+    ("file", "change", "named"),
     [
-        ("neutral.csv", {"modifier synonym_tag": "[True]"}, r"row 2 .* field 'modifier synonym_tag'"),
-        ("neutral.csv", {"modifier synonym_tag": str([True, False, False, True, True])}, r"row 2 .*_tag'"),
-        ("neutral.csv", {"head synonym": "This is a bus stop"}, r"row 2 .* 'bus stop'"),
-        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, r"neutral\.csv"),
+        ("neutral.csv", {"modifier synonym_tag": str([True, False, False, True, True])}, ["row 2", "_tag'"]),
+        ("neutral.csv", {"head synonym": "This is a bus stop"}, ["row 2", "'bus stop'"]),
+        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, ["neutral.csv"]),
     ],
 )
-def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, message: str) -> None:
-    path = folder / "EN" / file
-    edit(path, "car park", lambda row: row.update(change))
-    with pytest.raises(UserError, match=message) as caught:
-        english(folder)
-    assert str(path) in str(caught.value)
+def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, named: list[str]) -> None:
+    edit(folder / "EN" / file, "car park", partial(_update, change=change))
+    refused(lambda: english(folder), str(folder / "EN" / file), *named)
+
+
+def _update(row: Row, change: Row) -> None:
+    row.update(change)
 
 
 def test_the_real_data(real_data: Path) -> None:

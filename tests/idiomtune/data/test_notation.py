@@ -1,7 +1,6 @@
 """Expressions as dictionaries print them, and what is looked for in texts."""
 
 import re
-from pathlib import Path
 
 from idiomtune.data.notation import clean_text, read_printed, split_senses
 from idiomtune.expressions import ExpressionIndex
@@ -92,22 +91,6 @@ def test_markup_and_invisible_signs_are_removed_and_nothing_else() -> None:
     for text in (*CLEANED, *UNCHANGED):
         assert clean_text(text) == CLEANED.get(text, text)
         assert clean_text(clean_text(text)) == clean_text(text)
-
-
-def test_a_published_list_is_found_in_sentences(tmp_path: Path) -> None:
-    """As a dictionary prints it, in running text; and what is read otherwise is said."""
-    path = tmp_path / "pub.tsv"
-    names = ["to bite the bullet", "pull sb's leg", "(be) on thin ice", "kick/boot up the backside"]
-    names.append("stick to your guns")
-    rows = "".join(f"{name}\t1. a meaning 2. another\n" for name in names)
-    path.write_text(f"expression\tmeaning\n{rows}")
-    glossary = read_glossary([path])
-    assert glossary.senses["bite the bullet"] == ["a meaning", "another"]
-    texts = "He bit the bullet. You are pulling my leg. She pulled old Tom's leg. They're on thin ice. "
-    texts += "It gave us a boot up the backside. He stuck to his guns. We are sticking to our guns."
-    for text in texts.split(". "):
-        assert glossary.meanings().find(text), text
-    assert any("'to bite the bullet' as 'bite the bullet'" in note for note in glossary.notes)
 
 
 def test_each_idiom_that_comes_with_the_project_is_found_of_two_persons() -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_parseme() -> None:
 
 
 def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All columns of its card; the Hub's rows come as dictionaries."""
+    """Columns of its card; the Hub's rows come as dictionaries."""
     usages = {"It": "idiomatic", "That": "idiomatic", "This": "literal", "One": "literal"}
     rows = [
         {
@@ -102,17 +103,13 @@ def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
         for idiom, words in {"break the ice": "broke the ice", "hold water": "held water"}.items()
         for start, usage in usages.items()
     ]
-    names: list[str] = []
-
-    def from_the_hub(name: str, _option: str) -> Source:
-        names.append(name)
-        return Source(name, hub=rows)
-
+    from_the_hub = Mock(side_effect=lambda name, _option: Source(name, hub=rows))
     monkeypatch.setattr("idiomtune.data.user.source._hub_source", from_the_hub)
     found = told("data=multiidiom", "data.val_share=0.5")
     assert found[0] == [("It broke the ice today.", "broke the ice", "break the ice", "idiomatic")]
     assert found[7] == [("One held water today.", "held water", "hold water", "literal")]
-    assert set(names) == {"hf:Justarandomperson/MultIdiom_Dataset:train"}
+    names = {call.args[0] for call in from_the_hub.call_args_list}
+    assert names == {"hf:Justarandomperson/MultIdiom_Dataset:train"}
 
 
 def test_id10m(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from idiomtune.data.names import SemEvalSplit
 from idiomtune.data.semeval2022 import FILES, TRAIN_FILE, read_groups, read_pairs
 from idiomtune.data.sources import DataFiles
-from idiomtune.errors import UserError
+from tests.programs import refused
 
 HEADER = ["ID", "MWE1", "MWE2", "Language", "sentence_1", "sentence_2", "sim"]
 HEADER += ["alternative_1", "alternative_2"]
@@ -51,40 +51,33 @@ def copy(tmp_path: Path, semeval_sample: DataFiles) -> DataFiles:
     return DataFiles(FILES, tmp_path / "task")
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [
+def test_ids_without_a_pair_are_refused(copy: DataFiles) -> None:
+    for name, more in (
         ("dev.gold.csv", "nobody,dev.EN.1.1,EN,0.5,\n"),
         ("dev.gold.csv", "1,dev.EN.1.1,EN,,nobody\n"),
         ("dev.submission_format.csv", "nobody,EN,pre_train,\n"),
-    ],
-)
-def test_ids_without_a_pair_are_refused(copy: DataFiles, name: str, more: str) -> None:
-    with copy(f"SubTaskB/EvaluationData/{name}").open("a", encoding="utf-8") as file:
-        file.write(more)
-    with pytest.raises(UserError, match="ID"):
-        read_pairs(copy, "dev")
+    ):
+        path = copy(f"SubTaskB/EvaluationData/{name}")
+        good = path.read_text("utf-8")
+        path.write_text(good + more, "utf-8")
+        refused(lambda: read_pairs(copy, "dev"), "ID", path.name)
+        path.write_text(good, "utf-8")
 
 
 def test_gold_of_ones_own_is_used(copy: DataFiles) -> None:
     """Who has the gold of a split that is not public puts it beside the pairs."""
     pairs = read_pairs(copy, "eval").pairs
-    assert copy.folder is not None
-    path = copy.folder / "SubTaskB" / "EvaluationData" / "eval.gold.csv"
-    path.write_text(f"ID,DataID,Language,sim,otherID\n{pairs[0].id},eval.EN.1.1,EN,0.5,\n", encoding="utf-8")
-    gold = read_pairs(copy, "eval").gold
-    assert gold is not None
-    assert [(item.id, item.similarity) for item in gold] == [(pairs[0].id, 0.5)]
+    gold = f"ID,DataID,Language,sim,otherID\n{pairs[0].id},eval.EN.1.1,EN,0.5,\n"
+    copy("SubTaskB/EvaluationData/eval.csv").with_name("eval.gold.csv").write_text(gold, encoding="utf-8")
+    found = read_pairs(copy, "eval").gold or ()
+    assert [(item.id, item.similarity) for item in found] == [(pairs[0].id, 0.5)]
 
 
-@pytest.mark.parametrize("files", ["semeval_sample"])
-def test_the_halves_are_disjoint_by_expression_and_cover_dev(
-    files: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_halves_are_disjoint_by_expression_and_cover_dev(semeval_sample: DataFiles) -> None:
     ids, expressions, kinds = [], [], []
     splits: tuple[SemEvalSplit, ...] = ("dev", "dev_a", "dev_b")
     for name in splits:
-        split = read_pairs(request.getfixturevalue(files), name)
+        split = read_pairs(semeval_sample, name)
         of_pair = {pair.id: pair for pair in split.pairs}
         gold = split.gold or ()
         ids.append({item.id for item in gold})

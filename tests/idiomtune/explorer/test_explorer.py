@@ -7,7 +7,6 @@ import html
 import json
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +39,7 @@ from idiomtune.requests import EmbeddingRequest
 from tests.benchmarks import idiolink
 from tests.own_data import write, write_collection
 from tests.planted_runs import plant
-from tests.programs import main_of, settings_of
+from tests.programs import main_of, refused, settings_of
 
 main = main_of("explore")
 
@@ -66,15 +65,13 @@ def data_of(page: str) -> dict[str, Any]:
 def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
     if how == "prompts":
         tiny.prompts = Prompts(document="passage: ")
-        pooling: Any = tiny.model[1]
-        pooling.include_prompt = False
+        tiny.model[1].include_prompt = False  # type: ignore[assignment]
     if how == "meanings":
         tiny.meanings = GlossaryReader({"break the ice": ["make people relax"]})
     assert tiny.averages_tokens
     query = normalize(tiny.encode(["They were relaxed."], role="query"), dim=1)[0]
     cosines = normalize(tiny.encode(SENTENCES), dim=1) @ query
-    found = word_rows(tiny, SENTENCES)
-    for text, cosine, words in zip(SENTENCES, cosines.tolist(), found, strict=True):
+    for text, cosine, words in zip(SENTENCES, cosines.tolist(), word_rows(tiny, SENTENCES), strict=True):
         assert sum(words.shares(query)) == pytest.approx(cosine, abs=1e-5)
         read = tiny.reader.read([EmbeddingRequest(text)])[0].text
         assert "".join(words.words) == read
@@ -173,6 +170,9 @@ def test_the_server_answers(client: TestClient, explorer: Explorer) -> None:
     assert sum(why["shares"]) == pytest.approx(rows[0]["cosine"], abs=2e-3)
     own = client.post("/search", json={"text": "x", "query": 3, "mode": "span"}).json()
     assert all("relevant" in row for row in own["models"][0]["rows"])
+    data = data_of(page(explorer, "Tiny", live=True))  # whose corpus is asked for
+    assert (data["live"], data["documents"], "answers" in data) == (True, {}, False)
+    assert len(data["scores"]["span"]) == len(data["queries"]) == 48
 
 
 def test_a_wrong_question_is_answered_with_what_is_wrong(client: TestClient) -> None:
@@ -199,17 +199,11 @@ def test_another_page_may_not_ask(client: TestClient) -> None:
 
 
 def test_no_more_of_a_query_is_read_than_a_query_has(client: TestClient) -> None:
-    read: list[bytes] = []
-
-    def endless() -> Iterator[dict[str, Any]]:
-        for _ in range(20):
-            read.append(b" " * 60_000)
-            yield {"type": "http.request", "body": read[-1], "more_body": True}
-
+    parts = iter([{"type": "http.request", "body": b" " * 60_000, "more_body": True}] * 20)
     assert client.post("/search", json={"text": "ice" + " " * 15_000}).status_code == 200
     assert client.post("/search", content=b'{"text": "' + b"a" * 100_000 + b'"}').status_code == 400
-    assert _sent(client, endless()) == 400
-    assert len(read) == 2
+    assert _sent(client, parts) == 400
+    assert len(list(parts)) == 18
     begun = {"type": "http.request", "body": b'{"text"', "more_body": True}
     assert _sent(client, iter([begun, {"type": "http.disconnect"}])) == 400  # which nobody receives
 
@@ -231,15 +225,12 @@ def _sent(client: TestClient, messages: Iterator[dict[str, Any]]) -> int:
 
 
 def test_a_port_in_use_is_told() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with server.bound_socket(None) as found, server.bound_socket(None) as other:
+        (host, port), taken = found.getsockname(), other.getsockname()[1]
+        assert (host, port == taken) == ("127.0.0.1", False)
+        found.listen()
         with pytest.raises(UserError, match=f"port={port}"):
             server.bound_socket(port)
-        with server.bound_socket(None) as found, server.bound_socket(None) as other:
-            assert found.getsockname()[0] == "127.0.0.1"
-            assert found.getsockname() != other.getsockname()
 
 
 # ------------------------------------------------------------------ the page without a server
@@ -269,25 +260,17 @@ def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None
             assert sum(row["shares"]) == pytest.approx(row["cosine"], abs=1e-3)
 
 
-def test_the_corpus_of_a_page_with_a_server_is_asked_for(explorer: Explorer) -> None:
-    data = data_of(page(explorer, "Tiny", live=True))
-    assert (data["live"], data["documents"], "answers" in data) == (True, {}, False)
-    assert len(data["scores"]["span"]) == len(data["queries"]) == 48
-    assert set(data["usages"]) == {"literal", "idiomatic", "simplification", "sense"}
-
-
 @pytest.fixture
 def shown_by(tmp_path: Path) -> Callable[[str], str]:
     """What a browser makes of an address: the document, without its data and programs."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("there is no chromium or google-chrome to open the page with")
+    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+    flags += f" disable-component-update disable-sync user-data-dir={tmp_path / 'me'} dump-dom"
 
     def open_page(address: str) -> str:
-        profile = f"--user-data-dir={tmp_path / 'me'}"
-        still = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
-        quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
-        command = [browser, *still, *quiet, profile, "--dump-dom", address]
+        command = [browser, *(f"--{flag}" for flag in flags.split()), address]
         done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
         return done.stdout.partition('<script type="application/json"')[0]
 
@@ -299,27 +282,26 @@ def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path, shown_by: 
     """The worst query is open; another one by its address; what is found, marked and counted."""
     page = tmp_path / "page.html"
     assert main([str(tiny_path), "corpus=sample", f"output={page}", "device=cpu"]) == 0
-    address = page.as_uri()
     data = data_of(page.read_text(encoding="utf-8"))
 
     def asked(document: str) -> str:
         heading = document.partition('id="asked"')[2].partition("</q>")[0]
         return html.unescape(re.sub("<[^>]*>", "", heading.partition("<q")[2].partition(">")[2]))
 
-    first = shown_by(address)
+    first = shown_by(f"{page.as_uri()}#q=No+such+query.")
+    assert "“No such query.”, which is not among them" in first
     assert first.count('class="query"') == len(data["queries"])
     by_idiom: dict[str, list[tuple[float, int]]] = {}
     for number, (query, (score,)) in enumerate(zip(data["queries"], data["scores"]["sentence"], strict=True)):
         by_idiom.setdefault(query["group"], []).append((score, number))
-    worst = min(by_idiom.values(), key=lambda of_idiom: sum(score for score, _ in of_idiom))
-    assert asked(first) == data["queries"][min(worst)[1]]["text"]
+    worst = sorted(min(by_idiom.values(), key=lambda of_idiom: sum(score for score, _ in of_idiom)))
+    assert asked(first) == data["queries"][worst[0][1]]["text"]
     shown = [int(number) for number in re.findall(r'data-number="(\d+)"', first)]
-    assert shown[:2] == [number for _, number in sorted(worst)][:2]
+    assert shown[:2] == [number for _, number in worst][:2]
 
     number = max(range(len(data["queries"])), key=lambda n: data["scores"]["span"][n])
     query, answer = data["queries"][number], data["answers"]["span"][number]
-    named = urlencode({"q": query["text"], "by": "span"})
-    second = shown_by(f"{address}#{named}")
+    second = shown_by(f"{page.as_uri()}#{urlencode({'q': query['text'], 'by': 'span'})}")
     assert asked(second) == query["text"]
     rows = answer["models"][0]["rows"]
     marks = re.findall(r'class="mark (yes|no)"', second.partition('id="columns"')[2])
@@ -327,12 +309,8 @@ def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path, shown_by: 
     found = f"{marks.count('yes')} of {answer['num_relevant']} found"
     assert f"<b>{found}</b>" in second
     assert f">tiny: {found}<" in second.replace(data["models"][0]["name"], "tiny")  # read aloud
-    for usage in data["usages"]:
-        assert f">{usage}</span>" in second.partition('id="legend"')[2].partition("</p>")[0]
-
-    unknown = shown_by(f"{address}#q=No+such+query.")
-    assert "“No such query.”, which is not among them" in unknown
-    assert asked(unknown) == asked(first)
+    legend = second.partition('id="legend"')[2].partition("</p>")[0]
+    assert all(f">{usage}</span>" in legend for usage in data["usages"])
 
 
 # ------------------------------------------------------------------ models and corpora
@@ -347,8 +325,7 @@ def a_run(folder: Path, model: Path, *, trained_on: Path | None = None, **data: 
 
 
 def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="best/"):
-        find_models(str(plant(tmp_path / "other")))
+    refused(lambda: find_models(str(plant(tmp_path / "other"))), "best/")
     run = a_run(tmp_path / "run", tiny_path, sample=True)
     before, after = find_models(str(run))
     assert (before.saved, after.saved) == (None, run / "best")
@@ -357,8 +334,7 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert find_models(str(run / "best")) == [before, after]
     corpus = find_corpus(settings_of("explore", models=[str(run)]))
     assert len(corpus.relevant) == len(corpus.queries) == 48
-    with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
-        find_models(str(tmp_path))
+    refused(lambda: find_models(str(tmp_path)), "2 runs", str(tmp_path))
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
@@ -376,6 +352,12 @@ def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
         assert "".join(words["1"]) == "The ship broke the ice (make people relax)."
 
 
+COPIES = {  # of a text are one document
+    "copies.txt": "a cat\na  cat \na dog\na cat\n",
+    "copies.csv": "anchor,positive\ncats,a cat\npets,a  cat\ndogs,a dog\n",
+}
+
+
 def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_root: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
@@ -387,6 +369,10 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
     assert [text.text for text in found.documents] == ["a kitten", "a dog"]
     assert [text.text for text in found.queries] == ["a cat", "a pup"]
     assert found.relevant == {0: {0}, 1: {1}}
+    for copies, content in COPIES.items():
+        copied = user_corpus(write(tmp_path / copies, content))
+        assert [document.text for document in copied.documents] == ["a cat", "a dog"]
+        assert all(len(answers) < 2 for answers in copied.relevant.values())
     stranger = a_run(tmp_path / "stranger", tiny_path, train=str(pairs))
     with pytest.raises(UserError, match=r"pairs\.csv"):  # it may be any file that somebody else named
         find_corpus(settings_of("explore", models=[str(stranger)]))
@@ -399,19 +385,6 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
     excluded = '{"_id": "q1", "text": "cats", "excluded_ids": ["d2"]}\n{"_id": "q2", "text": "x"}\n'
     bright = user_corpus(write_collection(tmp_path / "bright", queries=excluded))
     assert [query.left_out for query in bright.queries] == [(1,), ()]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("copies.txt", "a cat\na  cat \na dog\na cat\n"),
-        ("copies.csv", "anchor,positive\ncats,a cat\npets,a  cat\ndogs,a dog\n"),
-    ],
-)
-def test_copies_of_a_text_are_one_document(tmp_path: Path, name: str, content: str) -> None:
-    corpus = user_corpus(write(tmp_path / name, content))
-    assert [document.text for document in corpus.documents] == ["a cat", "a dog"]
-    assert all(len(answers) < 2 for answers in corpus.relevant.values())
 
 
 # ------------------------------------------------------------------ what is told

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from idiomtune import Encoder, expressions
-from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.glossaries.tables import first_clause, glossary_path, read_glossary
 from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
@@ -16,6 +15,8 @@ from idiomtune.io.tables import inputs_in, write_tables
 from tests.counting import lines_run
 from tests.own_data import write_lines
 from tests.programs import refused
+
+NAME = "break the ice"
 
 
 def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
@@ -39,50 +40,60 @@ def test_a_file_says_meanings_and_whose_they_are(tmp_path: Path) -> None:
     marked = ("a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,")
     path = written(tmp_path / "g.csv", *marked, header="expression,meaning,literal")
     assert read_glossary([path]).never_literal == {"a b"}
+    for header in ("idiom,definition", "phrase,gloss", "Term,Sense", "mwe,meaning"):
+        assert read_glossary([written(path, "break the ice,relax", header=header)]).senses == {
+            NAME: ["relax"]
+        }
     texts = ["He broke the ice."] * 2 + ["No.", "Break the ice!"]
     assert glossary.meanings().log_coverage(texts, "tests") == ({"break the ice"}, 2)
 
 
-def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
-    paths = [written(tmp_path / "a.csv", "Home-Run,a great success")]
-    rows = "home run,A great success", "home run,a hit", "take (someone) for a ride,cheat"
-    glossary = read_glossary([*paths, written(tmp_path / "b.csv", *rows)])
+def test_rows_that_want_a_look_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A function word is no expression: every text would have it. Of several words they may be one."""
+    caplog.set_level("INFO")
+    path = written(tmp_path / "a.csv", "Home-Run,a great success,CC0", header="expression,meaning,licenc")
+    rows = ["home run,A great success", "home run,a hit", "take (someone) for a ride,cheat"]
+    rows += ["the,article", "\u2026,dots", "It,she", "let alone,even less"]
+    glossary = read_glossary([path, written(tmp_path / "b.csv", *rows)])
+    assert all(part in caplog.text for part in ("licenc", "a.csv"))  # a column that is not read
     assert glossary.senses["Home-Run"] == ["a great success", "a hit"]
-    (note,) = glossary.notes
-    assert "'take (someone) for a ride' as 'take someone for a ride'" in note
-    assert glossary.left_out[0].count("row") == 2, "'Home-Run': the meaning that is read, and the other"
+    assert list(glossary.senses) == ["Home-Run", "take someone for a ride", "let alone"]
+    marks, signs = glossary.notes
+    assert "'take (someone) for a ride' as 'take someone for a ride'" in marks
+    assert "'\u2026'" in signs
+    words, meanings = sorted(glossary.left_out, key=lambda note: "Home-Run" in note)
+    assert "'the', '\u2026', 'It'" in words
+    assert meanings.count("row") == 2, "'Home-Run': the meaning that is read, and the other"
 
 
 def test_an_encoder_warns_once_of_what_it_does_not_read(
     tiny_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def warnings(*glossary: Any) -> list[str]:
-        caplog.clear()
-        Encoder(tiny_path, glossary=list(glossary))
-        return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-
     table = str(written(tmp_path / "g.csv", "break the ice,MINE", "break the ice,LAST", "the,article"))
-    for glossary, named in (
-        (["english", table], [["'the'"], ["MINE", "g.csv, row 2", "english.tsv, row"]]),
-        (["english"], []),
-    ):
-        lines = warnings(*glossary)
-        assert [all(word in line for word in words) for line, words in zip(lines, named, strict=True)] == [
-            True
-        ] * len(named), lines
-        assert not warnings(*glossary), "it is read once"
+    for named in ([["'the'"], ["MINE", "g.csv, row 2", "english.tsv, row"]], []):
+        caplog.clear()
+        Encoder(tiny_path, glossary=["english", table])
+        lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert len(lines) == len(named), "it is read once"
+        assert all(word in line for line, words in zip(lines, named, strict=True) for word in words), lines
     english = read_glossary([glossary_path("english", "glossary")])
     assert not (*english.notes, *english.left_out)
 
 
 @pytest.mark.parametrize("divider", ["|", " | ", ";", "; ", "\n", "<br>", " / "])
 def test_expressions_and_forms_are_divided_alike(divider: str, tmp_path: Path) -> None:
-    row = {"expression": f"tie the knot{divider}wed", "meaning": "marry", "forms": f"a b{divider}c d"}
+    """And meanings are of one line."""
+    row = {"expression": f"tie  the knot{divider}wed", "meaning": "get\n married\u202e"}
     listed = {"expression": "old hat", "meaning": "outdated", "forms": ["e f", "g h"]}
-    glossary = read_glossary([write_lines(tmp_path / "g.jsonl", [row, listed])])
-    assert glossary.forms == {name: ["a b", "c d"] for name in ("tie the knot", "wed")} | {
-        "old hat": ["e f", "g h"]
+    path = write_lines(tmp_path / "g.jsonl", [row | {"forms": f"a b{divider}c d"}, listed])
+    glossary = read_glossary([path])
+    assert glossary.senses == {
+        "tie the knot": ["get married"],
+        "wed": ["get married"],
+        "old hat": ["outdated"],
     }
+    names = {name: ["a b", "c d"] for name in ("tie the knot", "wed")}
+    assert glossary.forms == names | {"old hat": ["e f", "g h"]}
 
 
 def test_the_first_clause_of_a_definition() -> None:
@@ -93,14 +104,6 @@ def test_the_first_clause_of_a_definition() -> None:
         ("(informal); get married; wed", "get married"),
     ):
         assert first_clause(meaning) == first
-
-
-def test_meanings_are_of_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    rows = ({"expression": "tie  the knot", "meaning": f"get\n married; {m}\u202e"} for m in ("wed", "unite"))
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    glossary = read_glossary([path])
-    assert glossary.senses == {"tie the knot": ["get married; wed", "get married; unite"]}
 
 
 def test_published_tables_serve_as_they_are(tmp_path: Path) -> None:
@@ -147,14 +150,6 @@ def test_reading_grows_no_faster_than_the_file(kind: str, tmp_path: Path) -> Non
     assert work(400) < 8 * work(100)
 
 
-def test_scripts_without_blanks_are_searched_without_them() -> None:
-    text = "他这样做真是画蛇添足。เขาขี่ช้างจับตั๊กแตนจริงๆ 他 broke the ice 了。"
-    expressions = ["画蛇添足", "ขี่ช้างจับตั๊กแตน", "break the ice"]
-    found = ExpressionIndex(["home run", *expressions]).find(text)
-    assert [name for *_, name in found] == expressions
-    assert [find_expression(text, name) for name in expressions] == [(start, end) for start, end, _ in found]
-
-
 def test_an_encoder_says_once_that_no_expression_occurs(
     tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,19 +160,6 @@ def test_an_encoder_says_once_that_no_expression_occurs(
         encoder.encode([text])
         encoder.encode([text])
         assert [r.levelname for r in caplog.records if "glossary" in r.getMessage()] == warnings
-
-
-@pytest.mark.parametrize("header", ["idiom,definition", "phrase,gloss", "Term,Sense", "mwe,meaning"])
-def test_columns_may_have_other_names_of_the_field(header: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "mine.csv", "break the ice,make people relax", header=header)
-    assert read_glossary([path]).senses == {"break the ice": ["make people relax"]}
-
-
-def test_a_column_that_is_not_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    read_glossary([written(tmp_path / "g.csv", "a b,x,CC0", header="expression,meaning,licenc")])
-    assert "licenc" in caplog.text
-    assert "g.csv" in caplog.text
 
 
 TERMS = {"break the ice": ["relax"], "tie the knot": ["marry"]}
@@ -199,32 +181,17 @@ def test_a_json_glossary_is_read_from_a_file_and_from_memory(tmp_path: Path, con
     with inputs_in(tmp_path):
         (table,) = write_tables(json.loads(content), "glossary")
     assert read_glossary([Path(table)]).senses == TERMS
-
-
-def test_columns_of_different_lengths_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "g.json"
     path.write_text('{"term": ["break the ice", "tie the knot"], "definition": ["relax"]}', encoding="utf-8")
     refused(lambda: read_glossary([path]), str(path), "'term': 2", "'definition': 1")
 
 
-def test_a_function_word_is_no_expression(tmp_path: Path) -> None:
-    """Every text would have it; of several words they may be one."""
-    rows = ("the,article", "\u2026,dots", "It,she", "let alone,even less", "break the ice,relax")
-    glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
-    assert list(glossary.senses) == ["let alone", "break the ice"]
-    assert sum("'the', '\u2026', 'It'" in note for note in glossary.left_out) == 1
-
-
 def test_what_is_left_out_of_meanings_is_said(tmp_path: Path) -> None:
-    rows = (
-        r"break the ice|broke the ice,(idiom)\nto make people relax\n2. to begin",
-        "tie the knot,1. marry",
-    )
-    glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
+    first = r"break the ice|broke the ice,(idiom)\nto make people relax\n2. to begin"
+    glossary = read_glossary([written(tmp_path / "g.csv", first, "tie the knot,1. marry")])
     assert glossary.senses["broke the ice"] == ["to make people relax", "to begin"]
-    assert [("break the ice" in n, "tie the knot" in n) for n in glossary.left_out if "labels" in n] == [
-        (True, False)
-    ]
+    (said,) = (note for note in glossary.left_out if "labels" in note)
+    assert "break the ice" in said
+    assert "tie the knot" not in said
     card = learned_card({"path": "minilm"}, glossary.describe(), glossary.senses)
     assert "to make people relax" in card
     assert "to begin" not in card, "the first meaning is the one that is read"

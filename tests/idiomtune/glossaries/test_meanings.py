@@ -88,41 +88,26 @@ def test_a_saved_model_reads_the_same_meanings_by_the_encoder_alone(
 def test_no_expression_is_found_within_a_longer_one_or_a_name_without_a_meaning() -> None:
     names: dict[str, list[str]] = {"home run record": [], "give someone a ride home": [], "by and large": []}
     named = GlossaryReader(names | {"home run": ["a success"], "ride": ["trip"]})
-    for text in (
-        "He set the home-run records.",
-        "They gave the home run king a ride home",
-        "By and large, yes",
-    ):
+    for text in ("He set the home-run records.", "They gave the home run king a ride home", "By and large"):
         assert named.insert(text)[0] == text
     assert named.insert("a home run recorder")[0] == "a home run (a success) recorder"
     longer = {"take someone for a ride": ["deceive"], "ride": ["trip"], "in the dark": ["uninformed"]}
     longer |= {"keep in the dark about": ["hide from"]}
-    assert (
-        GlossaryReader(longer, form="replace").insert("We took him for a ride, a ride")[0]
-        == "We deceive, a trip"
-    )
-    text = "kept in the dark about it, in the dark"
-    assert GlossaryReader(longer, form="replace").insert(text)[0] == "hide from it, uninformed"
-    assert (
-        GlossaryReader({"tie the knot": ["marry"], "marry": ["join"]}, form="replace").insert(
-            "tie the knot, marry"
-        )[0]
-        == "marry, join"
-    )
+    longer |= {"tie the knot": ["marry"], "marry": ["join"], "perder o barco": ["miss it"]}
     forms = {"perder o barco": ["perdeu o barco"]}  # of a dictionary
-    lost = GlossaryReader({"perder o barco": ["miss it"]}, form="replace", forms=forms)
-    assert lost.insert("Ele perdeu o barco.")[0] == "Ele miss it."
+    reader = GlossaryReader(longer, form="replace", forms=forms)
+    for text, read in (
+        ("We took him for a ride, a ride", "We deceive, a trip"),
+        ("kept in the dark about it, in the dark", "hide from it, uninformed"),
+        ("tie the knot, marry", "marry, join"),
+        ("Ele perdeu o barco.", "Ele miss it."),
+    ):
+        assert reader.insert(text)[0] == read
 
 
 CHANGES: dict[str, list[Any]] = {
-    "glossary.json": [
-        *({"format": 9}, {"form": "x"}, {"senses": {"a": "b"}}, {"senses": {"-": []}}),
-        {"gate": {"direction": [], "bias": 0.5}},
-    ],
-    "idiom_tokens.json": [
-        {"format": 9},
-        *({"expressions": e} for e in ({"IDbeansID": ["beans"]}, {"IDspillthebeansID": ["…"]})),
-    ],
+    "glossary.json": [{"format": 9}, {"senses": {"a": "b"}}, {"gate": {"direction": [], "bias": 0.5}}],
+    "idiom_tokens.json": [{"format": 9}, {"expressions": {"IDbeansID": ["beans"]}}],
 }
 
 
@@ -146,7 +131,7 @@ def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Pat
     Encoder(tmp_path / "plain", device="cpu")
     for name, changes in CHANGES.items():
         good = json.loads((folder / name).read_text())
-        for content in ([], {}, *(good | change for change in changes)):
+        for content in ([], *(good | change for change in changes)):
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
             with pytest.raises(UserError, match=name):
                 Encoder(folder, device="cpu")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -268,10 +269,10 @@ def test_an_encoder_in_use_is_copied(gated: Any) -> None:
 
 def test_the_last_thread_to_leave_brings_modes_back(tiny: Encoder) -> None:
     tiny.train()
-    first, second = evaluation_mode(tiny), evaluation_mode(tiny)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
+    first, second = ExitStack(), ExitStack()
+    for stack in (first, second):
+        stack.enter_context(evaluation_mode(tiny))
+    first.close()
     assert not tiny.training
-    second.__exit__(None, None, None)
+    second.close()
     assert tiny.training

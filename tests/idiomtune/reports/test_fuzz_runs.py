@@ -53,26 +53,17 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-@pytest.mark.parametrize("key", ["idiolink", "x/dim=²", ""])
-def test_keys_that_name_no_score_are_shown(key: str, tmp_path: Path) -> None:
-    run = plant(tmp_path / "run")
-    (run / "scores.json").write_text(json.dumps({"scores": {key: 0.5}, "baseline": {}, "meta": {}}))
-    runs = read_runs(find_runs([run]))
-    assert key in as_csv(group_runs(runs))
-
-
-@pytest.mark.parametrize("records", [[1], "x", [{"benchmark": "idiolink"}], [{"dimension": []}]])
-def test_damaged_parts_of_scores_are_said(records: Any, tmp_path: Path) -> None:
-    card = {"scores": {NDCG: 0.5}, "baseline": {}, "meta": {}, "records": records}
-    (tmp_path / "mine.json").write_text(json.dumps(card), encoding="utf-8")
-    reported_or_refused(tmp_path / "mine.json")
-
-
-def test_a_model_that_is_no_text_is_shown(tmp_path: Path) -> None:
-    runs = [plant(tmp_path / name, scores={NDCG: 0.5}) for name in ("one", "two")]
-    for run, model in zip(runs, ({"path": ["a"]}, []), strict=True):
-        (run / "config.yaml").write_text(json.dumps({"model": model}), encoding="utf-8")
-    assert len(group_runs(read_runs(find_runs(runs)))) == 2
+def test_what_names_no_score_or_model_is_shown(tmp_path: Path) -> None:
+    for number, (key, records) in enumerate(
+        {"idiolink": [1], "x/dim=²": [{"benchmark": "idiolink"}], "": [{"dimension": []}]}.items()
+    ):
+        run = plant(tmp_path / f"{number}")
+        card = {"scores": {key: 0.5}, "baseline": {}, "meta": {}}
+        (run / "scores.json").write_text(json.dumps(card))
+        (run / "config.yaml").write_text(json.dumps({"model": {"path": ["a"]}} if key else {"model": []}))
+        assert key in as_csv(group_runs(read_runs(find_runs([run]))))
+        (run / "scores.json").write_text(json.dumps(card | {"records": records}))
+        reported_or_refused(run)
 
 
 @pytest.mark.parametrize("name", [*FILES, "metrics.jsonl"])

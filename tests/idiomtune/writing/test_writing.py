@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import yaml
 
 import idiomtune as it
 from idiomtune import cli
+from idiomtune.config.settings import WriteSettings
 from idiomtune.data.idiolink import Document, load_split
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
@@ -26,9 +29,10 @@ from idiomtune.io.tables import read_rows
 from idiomtune.writing.dataset import split_expressions
 from idiomtune.writing.review import Review, agreement_of
 from idiomtune.writing.rules import Rules, clean
+from idiomtune.writing.run import write as write_data
 from idiomtune.writing.slots import Draft, Slot
 from idiomtune.writing.texts import _AnsweredText, _items_of
-from tests.chat_server import EXPRESSIONS, ChatServer, answer, chat_server, sentence
+from tests.chat_server import EXPRESSIONS, ChatServer, chat_server, sentence
 from tests.programs import refused
 
 KEY = "sk-a-very-secret-key-of-mine"
@@ -62,34 +66,42 @@ def write_table(*names: str) -> None:
     Path("mine.tsv").write_text("expression\tmeaning\n" + "".join(rows), "utf-8")
 
 
-def write(chat: ChatServer, *options: str) -> str:
+@cache
+def settings_of(*options: str) -> WriteSettings:
     """By default 24 texts in 12 questions, and 12 questions to the judge."""
     names = ["model=author", "query_model=other", "judge_model=judge", "domains=Sport", "votes=1"]
-    return run(["mine.tsv", "output=data", f"endpoint={chat.address}", *names, *options])
+    settings: WriteSettings = cli.read_settings("write", ["mine.tsv", "output=data", *names, *options])
+    return settings
+
+
+def write(chat: ChatServer, *options: str) -> str:
+    """What `idiomtune write mine.tsv` of these options says in the end."""
+    return write_data(settings_of(*options).model_copy(update={"endpoint": chat.address}))
 
 
 def texts() -> list[dict[str, Any]]:
     return [row.values for row in read_rows(Path("data/texts.jsonl"))]
 
 
+def documents() -> dict[str, Document]:
+    names = [path.parent.name for path in Path("data").glob("*/indexes.json")]
+    return {d.id: d for name in names for d in load_split(Path("data"), name).documents}
+
+
 def test_the_data_set_has_idiolinks_form_and_is_scored(chat: ChatServer, tiny_path: Path) -> None:
     write(chat, "domains=[Sport,Food]", "votes=2", "licence=mit")
-    splits = {name: load_split(Path("data"), name) for name in ("train", "val")}
-    idioms = [{document.idiom for document in split.documents} for split in splits.values()]
+    splits = [load_split(Path("data"), name) for name in ("train", "val")]
+    idioms = [{document.idiom for document in split.documents} for split in splits]
     assert idioms[0] | idioms[1] == set(list(EXPRESSIONS)[:2])
     assert not idioms[0] & idioms[1]
-    kinds: Counter[Any] = Counter(
-        (d.idiom, d.subject, d.usage) for split in splits.values() for d in split.documents
-    )
-    for name in idioms[0] | idioms[1]:
-        for domain in ("Sport", "Food"):
-            counts = {"literal": 4, "idiomatic": 2, "sense": 2, "simplification": 2}
-            assert {usage: kinds[name, domain, usage] for usage in counts} == counts
-    queries = Counter((q.idiom, q.usage) for split in splits.values() for q in split.queries)
+    usages = {"literal": 4, "idiomatic": 2, "sense": 2, "simplification": 2}
+    kinds = Counter((d.idiom, d.subject, d.usage) for split in splits for d in split.documents)
+    slots = product(idioms[0] | idioms[1], ("Sport", "Food"), usages)
+    assert kinds == {(name, domain, usage): usages[usage] for name, domain, usage in slots}
+    queries = Counter((q.idiom, q.usage) for split in splits for q in split.queries)
     assert set(queries.values()) == {2}  # one in each domain
     # Queries by the other model, verdicts by the judge, two votes on each question's texts.
-    models = Counter(body["model"] for body in chat.bodies)
-    assert models == {"author": 2 * 2 * 4, "other": 2 * 2 * 2, "judge": 2 * 2 * 2 * 6}
+    assert chat.models() == {"author": 2 * 2 * 4, "other": 2 * 2 * 2, "judge": 2 * 2 * 2 * 6}
     assert chat.keys == {f"Bearer {KEY}"}
     assert all(body["response_format"]["json_schema"]["strict"] for body in chat.bodies)
     # What was asked and paid, and nothing secret, is in the folder.
@@ -103,19 +115,16 @@ def test_the_data_set_has_idiolinks_form_and_is_scored(chat: ChatServer, tiny_pa
 
 
 def test_uses_are_sentences_to_learn_from(chat: ChatServer) -> None:
-    options = [f"endpoint={chat.address}", "output=uses", "model=author"]
-    said = run(["mine.tsv", "uses=true", *options])
-    lines = Path("uses/sentences.txt").read_text("utf-8").splitlines()
-    assert "corpus=uses/sentences.txt" in said
-    index = ExpressionIndex(EXPRESSIONS)
-    assert Counter(name for line in lines for *_, name in index.find(line)) == dict.fromkeys(
-        list(EXPRESSIONS)[:2], 8
-    )
-    assert {body["model"] for body in chat.bodies} == {"author"}  # no judge, no queries
+    words = ["mine.tsv", "uses=true", f"endpoint={chat.address}", "output=uses", "model=author"]
+    assert "corpus=uses/sentences.txt" in run(words)
+    lines, index = Path("uses/sentences.txt").read_text("utf-8").splitlines(), ExpressionIndex(EXPRESSIONS)
+    found = Counter(name for line in lines for *_, name in index.find(line))
+    assert found == dict.fromkeys(list(EXPRESSIONS)[:2], 8)
+    assert chat.models().keys() == {"author"}  # no judge, no queries
     num_questions = len(chat.bodies)
-    run(["mine.tsv", "uses=true", *options])
+    assert "16 texts:" in run([*words, "dry_run=true"])
+    run(words)
     assert len(chat.bodies) == num_questions
-    assert "16 texts:" in run(["mine.tsv", "uses=true", *options, "dry_run=true"])
 
 
 def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: ChatServer, here: Path) -> None:
@@ -133,13 +142,13 @@ def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: Chat
     paid = len(chat.bodies)
     write(chat, "votes=2")
     assert len(chat.bodies) == paid == before + 12
-    before, prompts = paid, Path("data/prompts")
+    before = paid
     (here / "own").mkdir()
-    for path in prompts.glob("*.txt"):
+    for path in Path("data/prompts").glob("*.txt"):
         (here / "own" / path.name).write_text(path.read_text().replace("plain words.", "plain words!"))
     write(chat, "prompts=own")
     # The prompt of senses alone has changed: 2 questions, and 2 votes on other texts.
-    assert Counter(body["model"] for body in chat.bodies[before:]) == {"author": 2, "judge": 2}
+    assert chat.models(since=before) == {"author": 2, "judge": 2}
     (here / "own" / "sense.txt").write_text("Write $cout texts")
     refused(lambda: write(chat, "prompts=own"), "prompts", "sense.txt", "$count")
 
@@ -171,48 +180,49 @@ def test_what_a_server_refuses_is_said_at_once(reply: Any, named: list[str], cha
     assert not Path("data/answers.jsonl").exists()
 
 
-def test_an_interrupted_start_goes_on(chat: ChatServer) -> None:
-    """The server fails after 10 answers: they are stored, and the next start pays for the others alone."""
-    good, lock, num = chat.reply, threading.Lock(), 0
-
-    def failing(body: dict[str, Any]) -> Any:
-        nonlocal num
-        with lock:
-            num += 1
-            return good(body) if num <= 10 else 401
-
-    chat.reply = failing
+def test_an_interrupted_start_goes_on(chat: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server fails after 10 answers, then the disk is full: each next start pays for the others alone."""
+    good, numbers, path = chat.reply, count(), Path("data/answers.jsonl")
+    chat.reply = lambda body: good(body) if next(numbers) < 10 else 401
     refused(lambda: write(chat), "OPENAI_API_KEY")
-    chat.reply, paid = good, len(Path("data/answers.jsonl").read_text().splitlines())
-    assert paid == 10
+    assert len(path.read_text().splitlines()) == 10
+
+    def fsync(_: int) -> None:
+        if len(path.read_text().splitlines()) > 16:
+            raise OSError(28, "No space left on device")
+
+    chat.reply, before = good, len(chat.bodies)
+    with monkeypatch.context() as full:
+        full.setattr("idiomtune.writing.chat.os.fsync", fsync)
+        refused(lambda: write(chat), "answers.jsonl", "No space left")
+    num_paid = len(path.read_text().splitlines())
+    assert num_paid >= 16
+    assert len(chat.bodies) - before == num_paid - 10
     before = len(chat.bodies)
     write(chat)
-    assert len(chat.bodies) - before == 24 - 10
+    assert len(chat.bodies) - before == 24 - num_paid
 
 
 def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
     """429 and 500 are asked again, and so are answers without JSON, cut off, or with wrong texts."""
-    good, seen = chat.reply, Counter[str]()
+    seen = Counter[str]()
 
-    def reply(body: dict[str, Any]) -> Any:
-        prompt = body["messages"][0]["content"]
+    def reply(prompt: str, good: str) -> Any:
         with chat.lock:
             seen[prompt] += 1
-            number, first = len(seen), seen[prompt] == 1
-        if first and number % 5 == 0:
+            number, is_first = len(seen), seen[prompt] == 1
+        if is_first and number % 5 == 0:
             return 429 if number % 2 else 500
         if "[[" in prompt or "broke a rule" in prompt:
-            return good(body)
+            return good
         if "LITERALLY" in prompt:
-            return f"Here you are:\n```json\n{good(body)}\n```"
-        return [str(good(body))[:50], "No.", '{"texts": [{"text": 1}]}'][number % 3]
+            return f"Here you are:\n```json\n{good}\n```"
+        return [good[:50], "No.", '{"texts": [{"text": 1}]}'][number % 3]
 
-    chat.reply = reply
+    chat.change(reply)
     write(chat, "tries=2")
-    written = texts()
-    assert Counter(text["usage"] for text in written)["literal"] == 2 * 5  # queries among them
-    record = read_json(Path("data/write.json"))
-    assert sum(number for *_, number in record["broken"]) > 0
+    assert Counter(text["usage"] for text in texts())["literal"] == 2 * 5  # queries among them
+    assert sum(number for *_, number in read_json(Path("data/write.json"))["broken"]) > 0
 
 
 @pytest.mark.parametrize(
@@ -268,13 +278,12 @@ def _slowly(file: Any, begin: bytes, end: bytes = b"", seconds: float = 0.5) -> 
 )
 def test_an_answer_has_a_deadline_and_a_size(write_to: Any, named: str, chat: ChatServer) -> None:
     """Each of them ends with a good answer."""
-    good = chat.reply
 
-    def reply(body: dict[str, Any]) -> Any:
-        content = {"choices": [{"finish_reason": "stop", "message": {"content": good(body)}}]}
+    def reply(_: str, good: str) -> Any:
+        content = {"choices": [{"finish_reason": "stop", "message": {"content": good}}]}
         return lambda file: write_to(file, json.dumps(content).encode())
 
-    chat.reply = reply
+    chat.change(reply)
     refused(lambda: write(chat, named if "=" in named else "timeout=60"), "endpoint", named)
     assert not Path("data/answers.jsonl").exists()
 
@@ -295,17 +304,14 @@ def test_a_second_interrupt_waits_for_no_answer(chat: ChatServer) -> None:
     assert not has_ended.is_set()
 
 
-@pytest.mark.parametrize("answer_of", ["{" * 10**6, '{"texts": [' * 10**5, '{\\"' * 10**6])
-def test_reading_an_answer_never_steps_back(answer_of: str) -> None:
+def test_reading_an_answer_never_steps_back() -> None:
     """If it did, each of them would take minutes."""
-    assert not _items_of(answer_of, "texts", _AnsweredText)
+    for text in ("{" * 10**6, '{"texts": [' * 10**5, '{\\"' * 10**6):
+        assert not _items_of(text, "texts", _AnsweredText)
 
 
 def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> None:
-    good = chat.reply
-    chat.reply = lambda body: (
-        400 if "LITERALLY" in body["messages"][0]["content"] and "Food" in str(body) else good(body)
-    )
+    chat.change(lambda prompt, good: 400 if "LITERALLY" in prompt and "Food" in prompt else good)
     write(chat, "domains=[Sport,Food]")
     kinds = Counter((text["usage"], text["domain"]) for text in texts())
     assert (kinds["literal", "Food"], kinds["literal", "Sport"]) == (0, 2 * 5)
@@ -323,19 +329,10 @@ def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> No
     ],
 )
 def test_answers_are_read_as_far_as_they_can_be(
-    answer_of: Callable[[str], Any],
-    num_readable: int,
-    chat: ChatServer,
-    caplog: pytest.LogCaptureFixture,
+    answer_of: Callable[[str], Any], num_readable: int, chat: ChatServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For senses; tries=1, so that nothing is asked again."""
-    good = chat.reply
-
-    def reply(body: dict[str, Any]) -> Any:
-        prompt = body["messages"][0]["content"]
-        return good(body) if "plain words.\n" not in prompt or "[[" in prompt else answer_of(str(good(body)))
-
-    chat.reply = reply
+    chat.change(lambda p, good: answer_of(good) if "plain words.\n" in p and "[[" not in p else good)
     write(chat, "tries=1")
     assert Counter(text["usage"] for text in texts())["sense"] == 2 * num_readable
     is_told = any("reasoning_content" in message for message in caplog.messages)
@@ -345,7 +342,7 @@ def test_answers_are_read_as_far_as_they_can_be(
 
 def test_an_answer_that_was_cut_off_is_asked_for_with_more_tokens(chat: ChatServer) -> None:
     good = chat.reply
-    chat.finish_reason, chat.reply = "length", lambda body: str(good(body))[:20]
+    chat.finish_reason, chat.reply = "length", lambda body: good(body)[:20]
     refused(lambda: write(chat, "tries=1"), "model")
     chat.finish_reason, chat.reply, before = "stop", good, len(chat.bodies)
     write(chat, "tries=1", "answer_tokens=4000")
@@ -354,94 +351,67 @@ def test_an_answer_that_was_cut_off_is_asked_for_with_more_tokens(chat: ChatServ
 
 def test_expressions_in_forms_that_rules_do_not_know_are_said_early(chat: ChatServer) -> None:
     """Before all attempts and simplifications are paid."""
-    good = chat.reply
-
-    def reply(body: dict[str, Any]) -> str:
-        text = str(good(body))
-        for form, _ in EXPRESSIONS.values():
-            text = text.replace(form, form.replace("e", "ê"))
-        return text
-
-    chat.reply = reply
+    chat.change(lambda _, good: good.replace("broke", "brôke").replace("missed", "mîssed"))
     refused(lambda: write(chat, "language=pt"), "expressions", "forms")
     assert len(chat.bodies) == 10
 
 
 def test_a_budget_is_never_passed(chat: ChatServer) -> None:
-    good, num = chat.reply, 0
-
-    def busy(body: dict[str, Any]) -> Any:
-        nonlocal num
-        num += 1
-        return 503 if num % 4 == 2 else good(body)
-
-    chat.reply = busy  # a vendor may count what it does not answer
+    good, numbers = chat.reply, count(1)
+    chat.reply = lambda body: 503 if next(numbers) % 4 == 2 else good(body)
     refused(lambda: write(chat, "max_calls=10"), "max_calls=10")
-    assert len(chat.bodies) == 10
-    chat.reply, before = good, len(chat.bodies)
+    assert len(chat.bodies) == 10  # a vendor may count what it does not answer
+    chat.reply = good
     write(chat, "max_calls=24")
     assert len(list(read_rows(Path("data/answers.jsonl")))) == 24
-    assert len(chat.bodies) < 24 + before
+    assert len(chat.bodies) < 24 + 10
 
 
 def test_a_dry_run_asks_nothing(chat: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
-    message = write(chat, "dry_run=true", "language=pt")
-    shown = capsys.readouterr().out
+    assert "24 questions" in write(chat, "dry_run=true", "language=pt")
+    assert capsys.readouterr().out.count("Portuguese") >= 7
     assert not chat.bodies
     assert not Path("data").exists()
-    assert "24 questions" in message
-    assert shown.count("Portuguese") >= 7
-    write(chat)
-    assert len(chat.bodies) == 24
 
 
 def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
-    good, votes = chat.reply, Counter[str]()
+    asked = Counter[str]()
 
-    def reply(body: dict[str, Any]) -> Any:
-        prompt = body["messages"][0]["content"]
+    def reply(prompt: str, good: str) -> str:
         if "[[" not in prompt or "other words, which convey" not in prompt:
-            return good(body)
+            return good
         with chat.lock:
-            votes[prompt] += 1
-            number = votes[prompt]
-        verdicts = json.loads(answer(prompt))["verdicts"]
+            asked[prompt] += 1
+            number = asked[prompt]
+        verdicts = json.loads(good)["verdicts"]
         verdicts[0]["span"] = number != 1  # two of three votes
         verdicts[1]["natural"] = number == 1  # one of three
         return json.dumps({"verdicts": verdicts})
 
-    chat.reply = reply
+    chat.change(reply)
     write(chat, "votes=3")
-    by_kind: dict[str, list[list[bool]]] = {}
-    for text in texts():
-        by_kind.setdefault(text["usage"], []).append(text["votes"])
-    assert {tuple(sorted(votes)) for votes in by_kind["sense"]} == {(False, True, True), (False, False, True)}
+    votes = {tuple(sorted(text["votes"])) for text in texts() if text["usage"] == "sense"}
+    assert votes == {(False, True, True), (False, False, True)}
     assert not Draft("", "", [True, True, False, False]).is_accepted
-    senses = [
-        d for name in ("train", "val") for d in load_split(Path("data"), name).documents if d.usage == "sense"
-    ]
-    assert len(senses) == 2  # one of two of each expression
+    assert sum(d.usage == "sense" for d in documents().values()) == 2  # one of two of each expression
 
 
 @pytest.mark.parametrize("num_unreadable", [1, 2])
 def test_a_vote_that_cannot_be_read_is_asked_for_once_more(num_unreadable: int, chat: ChatServer) -> None:
-    good, num_asked = chat.reply, Counter[str]()
+    asked = Counter[str]()
 
-    def reply(body: dict[str, Any]) -> Any:
-        prompt = body["messages"][0]["content"]
+    def reply(prompt: str, good: str) -> str:
         with chat.lock:
-            num_asked[prompt] += 1
-            is_readable = "[[" not in prompt or num_asked[prompt] > num_unreadable
-        return good(body) if is_readable else "They are all fine."
+            asked[prompt] += 1
+            return good if "[[" not in prompt or asked[prompt] > num_unreadable else "They are all fine."
 
-    chat.reply = reply
+    chat.change(reply)
     if num_unreadable == 1:
         write(chat)
-        assert [text["votes"] for text in texts()] == [[True]] * 24
     else:  # then it is against the text
         refused(lambda: write(chat), "data", "texts.jsonl")
-        assert [text["votes"] for text in texts()] == [[False]] * 24
-    assert Counter(body["model"] for body in chat.bodies)["judge"] == 2 * 12
+    assert [text["votes"] for text in texts()] == [[num_unreadable == 1]] * 24
+    assert chat.models()["judge"] == 2 * 12
 
 
 def mark(row: int, **cells: str) -> str:
@@ -453,11 +423,6 @@ def mark(row: int, **cells: str) -> str:
         sheet.cell(row, columns[name]).value = value
     book.save("data/review.xlsx")
     return str(sheet.cell(row, columns["id"]).value)
-
-
-def documents(folder: str = "data") -> dict[str, Document]:
-    names = [path.name for path in Path(folder).iterdir() if (path / "indexes.json").is_file()]
-    return {d.id: d for name in names for d in load_split(Path(folder), name).documents}
 
 
 def test_people_review_in_a_spreadsheet(chat: ChatServer) -> None:
@@ -499,8 +464,13 @@ def test_people_review_in_a_spreadsheet(chat: ChatServer) -> None:
 
 def test_marks_stay_with_their_texts(chat: ChatServer) -> None:
     """Though the table of expressions changes, so that ids and rows do; and splits stay as they were."""
+
+    def idioms() -> dict[str, set[str]]:
+        splits = {name: load_split(Path("data"), name).documents for name in ("train", "val")}
+        return {name: {d.idiom for d in found} for name, found in splits.items()}
+
     write(chat)
-    before = {name: {d.idiom for d in load_split(Path("data"), name).documents} for name in ("train", "val")}
+    before = idioms()
     run(["review", "folder=data"])
     sentence_of = {text["id"]: text["text"] for text in texts()}
     gold, struck = (sentence_of[mark(row, accept=answer)] for row, answer in ((2, "yes"), (3, "no")))
@@ -511,8 +481,7 @@ def test_marks_stay_with_their_texts(chat: ChatServer) -> None:
     after = documents().values()
     assert {d.sentence for d in after if d.is_gold} == {gold}
     assert struck not in {d.sentence for d in after}
-    now = {name: {d.idiom for d in load_split(Path("data"), name).documents} for name in ("train", "val")}
-    assert all(before[split] <= now[split] for split in before)
+    assert all(before[split] <= found for split, found in idioms().items())
     # A mark on a text that is there no longer is kept in the sheet, and counts for no other text.
     write_table(*others[:2])
     write(chat)
@@ -520,15 +489,26 @@ def test_marks_stay_with_their_texts(chat: ChatServer) -> None:
     assert [r.values["accept"] for r in read_rows(Path("data/review.xlsx"))].count("yes") == 1
 
 
-def test_splits_of_an_earlier_start_vanish_and_links_are_refused(chat: ChatServer, here: Path) -> None:
+def test_what_write_has_not_written_stays_and_links_are_refused(
+    chat: ChatServer, here: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_table(*list(EXPRESSIONS)[:3])
     write(chat, "test=0.3")
-    assert Path("data/test").is_dir()
-    write(chat)
-    assert not Path("data/test").exists()
     for name in (".~lock.review.xlsx#", "~$review.xlsx", ".DS_Store", "notes.txt"):
         Path("data", name).touch()
+    edited = ["README.md", "prompts/judge.txt", "train/queries.json"]
+    for name in edited:
+        Path("data", name).write_text(Path("data", name).read_text() + "\n")
+    Path("data/test/mine.txt").write_text("mine")
+    before = {name: Path("data", name).read_bytes() for name in edited}
+    caplog.clear()
     write(chat)
+    assert before == {name: Path("data", name).read_bytes() for name in edited}
+    assert any(all(name in message for name in edited) for message in caplog.messages)
+    assert [path.name for path in Path("data/test").iterdir()] == ["mine.txt"]  # of a split that is no more
+    Path("data/README.md").unlink()
+    write(chat)
+    assert "1 votes" in Path("data/README.md").read_text()
     (here / "private.txt").write_text("secret")
     Path("data/prompts/judge.txt").unlink()
     Path("data/prompts/judge.txt").symlink_to(here / "private.txt")
@@ -537,13 +517,11 @@ def test_splits_of_an_earlier_start_vanish_and_links_are_refused(chat: ChatServe
 
 
 def test_agreement_by_hand() -> None:
-    judged = [True, True, True, False, False]
-    rows = [
-        {"key": key, "text": "t s", "span": "s", "accepted": a}
-        for key, a in zip("abcde", judged, strict=True)
-    ]
-    marks = [True, True, False, False, True]
-    reviews = {key: Review(right, "t s", "s") for key, right in zip("abcde", marks, strict=True)}
+    answers = zip("abcde", (True, True, True, False, False), (True, True, False, False, True), strict=True)
+    rows, reviews = [], {}
+    for key, judged, marked in answers:
+        rows.append({"key": key, "text": "t s", "span": "s", "accepted": judged})
+        reviews[key] = Review(marked, "t s", "s")
     found = agreement_of(rows, reviews)
     assert found is not None
     assert found.accuracy == pytest.approx(3 / 5)
@@ -554,6 +532,9 @@ def test_agreement_by_hand() -> None:
 SLOT = Slot(1, "break the ice", 1, "Sport", "idiomatic")
 SENSE = Slot(1, "break the ice", 1, "Sport", "sense")
 SIMPLE = Slot(1, "break the ice", 1, "Sport", "simplification")
+TAPE = Draft("They cut the red tape at last.", "red tape")
+ICE = Draft("他在会议上打破僵局，大家笑了。", "打破僵局")
+RIDE = "The firm took the voters for a ride last year."
 
 
 @pytest.mark.parametrize(
@@ -583,80 +564,62 @@ def test_rules(slot: Slot, text: str, span: str, rule: str | None) -> None:
     assert broken is None if rule is None else rule in str(broken)
 
 
-def test_the_span_of_an_expression_is_the_expression() -> None:
-    rules = Rules(ExpressionIndex(["break the ice", "take someone for a ride"]))
-    draft = Draft("At last somebody broke the ice with a joke.", "ice with a joke")
-    assert rules.broken_rule(SLOT, draft) is None
-    assert draft.span == "broke the ice"
-    slot = replace(SLOT, expression="take someone for a ride")
-    draft = Draft("The firm took the voters for a ride last year.", "took")
-    assert rules.broken_rule(slot, draft) is None
-    assert draft.span == "took the voters for a ride"
-
-
 @pytest.mark.parametrize(
-    ("text", "span", "is_right"),
+    ("source", "text", "span", "is_right"),
     [
-        ("They cut bureaucracy at last.", "bureaucracy", True),  # the article is gone
-        ("They cut the rules at last.", "rules", True),
-        ("They reduced the rules at last.", "rules", True),
-        ("They all cut bureaucracy at last.", "bureaucracy", False),
-        ("They cut bureaucracy the at last.", "bureaucracy", True),
-        ("They cut bureaucracy at least.", "bureaucracy", False),
-        ("They cut bureaucracy.", "bureaucracy", False),
+        (TAPE, "They cut bureaucracy at last.", "bureaucracy", True),  # the article is gone
+        (TAPE, "They reduced the rules at last.", "rules", True),
+        (TAPE, "They all cut bureaucracy at last.", "bureaucracy", False),
+        (TAPE, "They cut bureaucracy the at last.", "bureaucracy", True),
+        (TAPE, "They cut bureaucracy at least.", "bureaucracy", False),
+        (TAPE, "They cut bureaucracy.", "bureaucracy", False),
+        (ICE, "他在会议上活跃气氛，大家笑了。", "活跃气氛", True),  # without blanks between words
+        (ICE, "她在晚饭时活跃气氛，大家哭了。", "活跃气氛", False),
     ],
 )
-def test_articles_beside_the_span_may_come_and_go(text: str, span: str, is_right: bool) -> None:
-    sources = [Draft("They cut the red tape at last.", "red tape")]
-    source = Rules(ExpressionIndex(["red tape"])).source_of(Draft(text, span), sources)
-    assert (source is not None) == is_right
+def test_a_simplification_changes_the_span_alone(source: Draft, text: str, span: str, is_right: bool) -> None:
+    """Articles beside it may come and go."""
+    found = Rules(ExpressionIndex(["red tape"])).source_of(Draft(text, span), [source])
+    assert (found is not None) == is_right
 
 
-def test_simplifications_without_blanks_between_words() -> None:
-    rules = Rules(ExpressionIndex(["break the ice"]))
-    sources = [Draft("他在会议上打破僵局，大家笑了。", "打破僵局")]
-    assert rules.broken_rule(SIMPLE, Draft("他在会议上活跃气氛，大家笑了。", "活跃气氛"), sources) is None
-    assert rules.broken_rule(SIMPLE, Draft("她在晚饭时活跃气氛，大家哭了。", "活跃气氛"), sources) is not None
+def test_the_span_of_an_expression_is_the_expression() -> None:
+    rules = Rules(ExpressionIndex(["break the ice", "take someone for a ride"]))
+    for name, text, span, whole in (
+        ("break the ice", "At last somebody broke the ice with a joke.", "ice with a joke", "broke the ice"),
+        ("take someone for a ride", RIDE, "took", "took the voters for a ride"),
+    ):
+        draft = Draft(text, span)
+        assert rules.broken_rule(replace(SLOT, expression=name), draft) is None
+        assert draft.span == whole
 
 
 def test_near_duplicates_are_those_of_a_comparison_of_all_pairs() -> None:
     """Jaccard of the words, 0.8 or more; only texts that may be so near are compared."""
-    rules = Rules(ExpressionIndex(["break the ice"]))
-    accepted: list[set[str]] = []
+    rules, accepted = Rules(ExpressionIndex(["break the ice"])), list[set[str]]()
     for number in range(300):
-        text = sentence("did it", str(number // 3))
+        words = sentence("did it", str(number // 3)).split()
         if number % 3:  # the same but for a word, or for four
-            words = text.split()
             words[1:2] = [f"other{number}"]
             words[-4:-1] = [f"x{number}", "y", "z"] if number % 3 == 2 else words[-4:-1]
-            text = " ".join(words)
-        words_of = set(text.lower().rstrip(".").split())
+        words_of = {word.lower().rstrip(".") for word in words}
         is_near = any(len(words_of & other) >= 0.8 * len(words_of | other) for other in accepted)
-        broken = rules.broken_rule(SENSE, Draft(text, "did it"))
+        broken = rules.broken_rule(SENSE, Draft(" ".join(words), "did it"))
         assert broken == ("no near duplicate" if is_near else None)
-        if not is_near:
-            accepted.append(words_of)
+        accepted += [] if is_near else [words_of]
     assert 100 < len(accepted) < 300
 
 
 def test_splits_are_stratified() -> None:
-    refused_shares = {f"e{number:02}": number / 20 for number in range(20)}
-    split_of = split_expressions(refused_shares, {"train": 0.6, "val": 0.3, "test": 0.1}, {})
+    halves, shares = {"train": 0.7, "val": 0.3}, {f"e{number:02}": number / 20 for number in range(20)}
+    split_of = split_expressions(shares, {"train": 0.6, "val": 0.3, "test": 0.1}, {})
     assert Counter(split_of.values()) == {"train": 12, "val": 6, "test": 2}
-    means = [
-        sum(refused_shares[n] for n in split_of if split_of[n] == split)
-        / sum(s == split for s in split_of.values())
-        for split in ("train", "val")
-    ]
-    assert abs(means[0] - means[1]) < 0.1
-    assert set(split_expressions({"a": 0.1, "b": 0.2}, {"train": 0.7, "val": 0.3}, {}).values()) == {
-        "train",
-        "val",
-    }
+    train, val = ([shares[n] for n in split_of if split_of[n] == split] for split in ("train", "val"))
+    assert abs(sum(train) / 12 - sum(val) / 6) < 0.1
+    assert {*split_expressions({"a": 0.1, "b": 0.2}, halves, {}).values()} == {"train", "val"}
     with pytest.raises(UserError, match="1 expressions"):
-        split_expressions({"a": 0.1}, {"train": 0.7, "val": 0.3}, {})
-    more = refused_shares | {f"f{number}": number / 20 for number in range(10)}
-    later = split_expressions(more, {"train": 0.7, "val": 0.3}, split_of)
+        split_expressions({"a": 0.1}, halves, {})
+    later = split_expressions(shares | {f"f{number}": number / 20 for number in range(10)}, halves, split_of)
     assert all(later[name] == split for name, split in split_of.items() if split != "test")
     assert Counter(later.values()) == {"train": 21, "val": 9}
 
@@ -687,26 +650,10 @@ def test_expressions_are_selected_by_their_labels(chat: ChatServer) -> None:
     assert {text["expression"] for text in texts()} == {"break the ice", "miss the boat"}
 
 
-def test_a_full_disk_loses_nothing(chat: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path("data/answers.jsonl")
-
-    def fsync(_: int) -> None:
-        if path.exists() and len(path.read_text().splitlines()) > 10:
-            raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr("idiomtune.writing.chat.os.fsync", fsync)
-        refused(lambda: write(chat), "answers.jsonl", "No space left")
-    assert len(path.read_text().splitlines()) >= 10
-    before = len(chat.bodies)
-    write(chat)
-    assert len(chat.bodies) - before <= 24 - 10
-
-
 def test_questions_run_at_once(chat: ChatServer) -> None:
-    good, now, most, change = chat.reply, 0, 0, threading.Condition()
+    now, most, change = 0, 0, threading.Condition()
 
-    def slow(body: dict[str, Any]) -> Any:
+    def slow(_: str, good: str) -> str:
         """Waits for three others, until four have been there at once; the first question goes alone."""
         nonlocal now, most
         with change:
@@ -715,9 +662,9 @@ def test_questions_run_at_once(chat: ChatServer) -> None:
             if len(chat.bodies) > 1:
                 change.wait_for(lambda: most >= 4, timeout=300)
             now -= 1
-        return good(body)
+        return good
 
-    chat.reply = slow
+    chat.change(slow)
     write(chat, "concurrency=4")
     assert most == 4
 
@@ -730,24 +677,6 @@ def test_a_folder_without_a_record_is_left_alone(names: list[str], chat: ChatSer
     refused(lambda: write(chat), "output", names[-1].split("/")[0])
     assert {path.read_text() for path in (here / "data").rglob("*.*") if path.name[0] != "."} == {"mine"}
     assert not chat.bodies
-
-
-def test_what_write_has_not_written_stays(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
-    write_table(*list(EXPRESSIONS)[:3])
-    write(chat, "test=0.3")
-    edited = ["README.md", "prompts/judge.txt", "train/queries.json"]
-    for name in edited:
-        Path("data", name).write_text(Path("data", name).read_text() + "\n")
-    Path("data/test/mine.txt").write_text("mine")
-    before = {name: Path("data", name).read_bytes() for name in edited}
-    caplog.clear()
-    write(chat)
-    assert before == {name: Path("data", name).read_bytes() for name in edited}
-    assert any(all(name in message for name in edited) for message in caplog.messages)
-    assert [path.name for path in Path("data/test").iterdir()] == ["mine.txt"]
-    Path("data/README.md").unlink()
-    write(chat)
-    assert "1 votes" in Path("data/README.md").read_text()
 
 
 def test_wrong_options_are_refused(chat: ChatServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -778,10 +707,9 @@ def test_the_key_is_neither_shown_nor_stored(
     reply: Any, chat: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a variable whose name does not say that it is secret; also as JSON has it."""
-    key, good = 'sword"fish\\17-xyz', chat.reply
+    key, shown = 'sword"fish\\17-xyz', ""
     monkeypatch.setenv("MYAUTH", f" {key}\n")
-    chat.reply = lambda body: reply(str(good(body)), key)
-    shown = ""
+    chat.change(lambda _, good: reply(good, key))
     try:
         shown = write(chat, "key=MYAUTH")
     except UserError as error:
@@ -797,66 +725,47 @@ def test_marks_are_removed_and_nothing_else() -> None:
         *("1. {}", '2) "{}"', "- {}", "• {}", "“{}”", "«{}»", '"{}"', "&quot;{}&quot;", "{}\\n"),
     ):
         assert clean(mark.format("He broke the ice.")) == "He broke the ice."
-    for text in (
-        "“Yes,” he said, “we broke the ice.”",
-        "It's 5_000 or 3-4.",
-        "Er sagt »ja« dazu.",
-        "می‌خواهم",
-    ):
-        assert clean(text) == text
+    unchanged = "“Yes,” he said, “we broke the ice.”", "It's 5_000 or 3-4.", "Er sagt »ja« dazu.", "می‌خواهم"
+    assert tuple(map(clean, unchanged)) == unchanged
 
 
 def test_the_end_says_what_is_missing(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
-    good = chat.reply
-
-    def reply(body: dict[str, Any]) -> Any:
-        prompt = body["messages"][0]["content"]
+    def reply(prompt: str, good: str) -> str:
         is_spoiled = "Rewrite each text" in prompt and "»break the ice«" in prompt
-        return str(good(body)).replace("arrived", "left") if is_spoiled else good(body)
+        return good.replace("arrived", "left") if is_spoiled else good
 
-    chat.reply = reply
+    chat.change(reply)
     caplog.set_level("INFO")
     assert "22 of 24" in write(chat)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "break the ice: simplification 2" in told[-1]
     counts = next(message for message in caplog.messages if "only the span differs 6" in message)
-    assert "24" in counts
-    assert "22" in counts
+    assert all(number in counts for number in ("22", "24"))
 
 
 def test_odd_values_are_named_and_asked_for_again(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
     write(chat)
     path, before = Path("data/answers.jsonl"), len(chat.bodies)
     lines = path.read_text().splitlines()
-    for number, change in enumerate(
-        [('"prompt_tokens":100', '"prompt_tokens":NaN'), ('"date":"', '"date":"x')]
-    ):
-        lines[number] = lines[number].replace(*change)
+    lines[0] = lines[0].replace('"prompt_tokens":100', '"prompt_tokens":NaN')
+    lines[1] = lines[1].replace('"date":"', '"date":"x')
     path.write_text("\n".join([*lines[:5], "[1]", *lines[5:]]) + "\n")
     write(chat)
     assert len(chat.bodies) == before + 2
     assert any("answers.jsonl" in message and "1, 2, 6" in message for message in caplog.messages)
-    for name, change, named in [
-        ("texts.jsonl", ('"votes": [true', '"votes": [7'), "votes"),
-        ("write.json", ('"judged": 24', '"judged": "x"'), "judged"),
-    ]:
-        content = Path("data", name).read_text()
-        Path("data", name).write_text(content.replace(*change))
-        error = refused(lambda: run(["review", "folder=data"]), name, named)
-        assert name == "write.json" or "line 1" in str(error)
-        Path("data", name).write_text(content)
+    for path, good, wrong, named in (
+        (Path("data/texts.jsonl"), '"votes": [true', '"votes": [7', "row 1"),
+        (Path("data/write.json"), '"judged": 24', '"judged": "x"', "judged"),
+    ):
+        content = path.read_text()
+        path.write_text(content.replace(good, wrong))
+        refused(lambda: run(["review", "folder=data"]), path.name, named)
+        path.write_text(content)
 
 
 def test_from_python(chat: ChatServer) -> None:
-    options: dict[str, Any] = {
-        "endpoint": chat.address,
-        "domains": ["Sport"],
-        "judge_model": "judge",
-        "votes": 1,
-    }
-    folder = it.write(
-        {"break the ice": "made everybody relax", "cut corners": ""}, "data", "author", **options
-    )
+    about: Any = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge", "votes": 1}
+    folder = it.write({"break the ice": "made everybody relax", "cut corners": ""}, "data", "author", **about)
     assert load_split(folder, "val").queries
-    folder = it.write(list(EXPRESSIONS)[:3], "others", "author", **options)
+    folder = it.write(list(EXPRESSIONS)[:3], "others", "author", **about)
     assert len({document.idiom for document in load_split(folder, "train").documents}) == 2
