@@ -20,7 +20,6 @@ from torch import Tensor
 
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import truncated_note, truncated_spans_note
-from idiomtune.encoder.parallel import embed_all
 from idiomtune.errors import UserError
 from idiomtune.io.cache import put_tensors, read_tensors
 from idiomtune.io.files import cache_folder, package_versions
@@ -96,12 +95,14 @@ def stored_file(encoder: Encoder, requests: Sequence[EmbeddingRequest], num_proc
     return folder / f"{digest.hexdigest()}.safetensors"
 
 
+@torch.no_grad()
 def embed_now(
     encoder: Encoder, requests: Sequence[EmbeddingRequest], processes: Processes, title: str
 ) -> Tensor:
     """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
     with progress_bar(title, encoder.reader.num_texts(requests)) as advance:
-        return embed_all(encoder, requests, processes, advance).float().cpu()
+        embeddings: Tensor = encoder(requests, advance, processes=processes).float().cpu()
+        return embeddings
 
 
 class EmbeddedRequests:

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
@@ -51,19 +51,22 @@ from idiomtune.encoder.loading import (
     load_settings,
     silence_libraries,
 )
+from idiomtune.encoder.parallel import Partition, gather, partition_by_size, partition_evenly, run_batches
 from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
 from idiomtune.encoder.saved_expressions import save_idiom_tokens
-from idiomtune.encoder.sharding import compute_device
+from idiomtune.encoder.sharding import compute_device, is_sharded, reshard
 from idiomtune.encoder.static import StaticTokens
 from idiomtune.errors import ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import checked_count
+from idiomtune.io.processes import Processes
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import EmbeddingRequest, LayersRequest, Role
 
 log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
+_CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 Comparable = Tensor | NDArray[Any] | str | Iterable[str]
@@ -453,14 +456,23 @@ class Encoder(nn.Module):
         on_progress: Callable[[int], None] | None = None,
         *,
         batch_size: int | None = None,
+        processes: Processes | None = None,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        with_readings: bool = True,
     ) -> Tensor:
         """Embed all requests. Each distinct text, prompt included, goes through the model once.
+
+        Without a graph, token ids of at most `_CHUNK_SIZE` requests are in memory at a time, those of one
+        text together; of texts that are read in several ways, three times as many.
 
         Args:
             requests: R embeddings to compute.
             on_progress: called after each forward pass with the number of its texts, of those that are
                 asked for.
             batch_size: see :meth:`forward_batches`.
+            processes: that each embed a part; all get all rows, without a graph if there are several.
+            autocast: the context of forward passes.
+            with_readings: whether texts may be read in further ways (:meth:`readings`).
 
         Returns:
             (R, D), row i for request i; with a graph where gradients are enabled.
@@ -468,16 +480,34 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
+        none = torch.zeros(0, self.dimension, device=self.device)
         if not requests:
-            return torch.zeros(0, self.dimension, device=self.device)
-        pieces, order = [], []
-        read, combine = self.readings(requests)
-        for batch in self.forward_batches(read, batch_size=batch_size):
-            pieces.append(self.embed(batch))  # (n, D)
-            order += batch.requests
+            return none
+        processes = processes or Processes()
+        if len(requests) > _CHUNK_SIZE and not torch.is_grad_enabled():
+            order = sorted(range(len(requests)), key=lambda i: requests[i].text)
+            rows = torch.empty(len(requests), self.dimension, device=self.device)  # (R, D)
+            options: dict[str, Any] = {"batch_size": batch_size, "processes": processes}
+            options |= {"autocast": autocast, "with_readings": with_readings}
+            for start in range(0, len(order), _CHUNK_SIZE):
+                chunk = order[start : start + _CHUNK_SIZE]
+                embedded = self([requests[i] for i in chunk], on_progress, **options)
+                rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
+            return rows
+        read, combine = self.readings(requests) if with_readings else Encoder.readings(self, requests)
+        partition = self.partition(read, processes, batch_size)
+        batches, numbers = partition.batches, partition.numbers[processes.rank]
+
+        def advance(batch: ForwardBatch) -> None:
             if on_progress is not None:
                 on_progress(batch.num_texts_of(len(requests)))
-        return combine(in_request_order(torch.cat(pieces), order))
+
+        with autocast():  # one context, so that each weight is cast once for all batches
+            pieces = run_batches(self.embed, batches, numbers, on_run=advance)
+        reshard(self)
+        for elsewhere in set(range(len(batches))) - set(numbers):
+            advance(batches[elsewhere])
+        return combine(gather(pieces, partition, processes, none))
 
     def readings(
         self, requests: Sequence[EmbeddingRequest]
@@ -505,6 +535,14 @@ class Encoder(nn.Module):
         self.truncated_spans |= spans_of
         self.truncated |= truncated
         return batches
+
+    def partition(
+        self, requests: Sequence[EmbeddingRequest], processes: Processes, batch_size: int | None = None
+    ) -> Partition:
+        """The forward batches of these requests, and which process runs which."""
+        batches = self.forward_batches(requests, min_batches=processes.count, batch_size=batch_size)
+        divide = partition_evenly if is_sharded(self) else partition_by_size
+        return divide(batches, processes.count)
 
     def warn_of_truncated(
         self, requests: Collection[EmbeddingRequest], before: Collection[EmbeddingRequest] = ()

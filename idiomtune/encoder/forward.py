@@ -15,9 +15,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Reader, Tokens, is_truncated
+from idiomtune.encoder.reading import Read, Reader, is_truncated
 from idiomtune.errors import UserError
-from idiomtune.expressions import Span
 from idiomtune.requests import EmbeddingRequest, LayersRequest
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
@@ -195,20 +194,18 @@ def plan_batches(
     Returns:
         The batches, the requests whose span continues beyond the maximum length, and those whose text does.
     """
-    rendered = reader.render(requests)
-    tokens = reader.tokenizer([text for text, _ in rendered])
-    read = list(zip(requests, rendered, tokens, strict=True))
-    truncated = {request for request, (text, _), ids in read if is_truncated(text, ids, reader.limit)}
-    truncated_spans = {
-        request
-        for request, (text, span), ids in read
-        if request.pooling == "span" and span and is_truncated(text[: span[1]], ids, reader.limit)
-    }
+    read = reader.read(requests)
+    truncated: set[EmbeddingRequest] = set()
+    truncated_spans: set[EmbeddingRequest] = set()
     requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
-    for i, (text, _) in enumerate(rendered):
-        requests_of.setdefault((text, requests[i].dropout_pass), []).append(i)
+    for i, (request, (text, span, tokens)) in enumerate(zip(requests, read, strict=True)):
+        requests_of.setdefault((text, request.dropout_pass), []).append(i)
+        if is_truncated(text, tokens, reader.limit):
+            truncated.add(request)
+        if request.pooling == "span" and span and is_truncated(text[: span[1]], tokens, reader.limit):
+            truncated_spans.add(request)
     rows = list(requests_of.values())
-    lengths = [len(tokens[answered[0]].input_ids) for answered in rows]
+    lengths = [len(read[answered[0]].tokens.input_ids) for answered in rows]
     batches = []
     for chunk in _split_batches(lengths, tokens_per_forward, min_batches, batch_size):
         sentences: list[PooledSentence] = []
@@ -216,15 +213,14 @@ def plan_batches(
         layer_spans: list[PooledSpan] = []
         for row, number in enumerate(chunk):
             for i in rows[number]:
-                _, span = rendered[i]
                 has_layers = isinstance(requests[i], LayersRequest)
                 if requests[i].pooling == "sentence" and not has_layers:
-                    num_skipped = reader.num_skipped(tokens[i], requests[i])
+                    num_skipped = reader.num_skipped(read[i].tokens, requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
                     pooled_spans = layer_spans if has_layers else spans
-                    pooled_spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
-        texts = [tokens[rows[number][0]].input_ids for number in chunk]
+                    pooled_spans.append(PooledSpan(row, i, tokens_of_span(read[i], requests[i])))
+        texts = [read[rows[number][0]].tokens.input_ids for number in chunk]
         batches.append(ForwardBatch(texts, sentences, spans, layer_spans))
     return batches, truncated_spans, truncated
 
@@ -254,40 +250,31 @@ def _split_batches(
     return chunks
 
 
-def tokens_of_span(tokens: Tokens, span: Span | None, request: EmbeddingRequest) -> list[int]:
+def tokens_of_span(read: Read, request: EmbeddingRequest) -> list[int]:
     """Positions of the tokens that overlap the span; special tokens have empty offsets.
 
     Args:
-        tokens: of the request's text as the model reads it.
-        span: the request's span there.
+        read: the request as the model reads it.
 
     Raises:
         UserError: if there is no span, it is not in the text, or is beyond the maximum length.
     """
-    if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
+    if request.span is None or not 0 <= request.span[0] < request.span[1]:
         raise UserError(f"no span given to embed in {request.text!r}")
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    if not (positions := _overlapping(tokens, span)):
+    if not (positions := overlapping_tokens(read)):
         words = f"{request.text[slice(*request.span)]!r} of {request.text[:80]!r}…"
-        limit = f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the text"
+        limit = f"({len(read.tokens.input_ids)} tokens): raise model.max_length, or shorten the text"
         raise UserError(f"span {words} has no token within the model's maximum length {limit}")
     return positions
 
 
-def _overlapping(tokens: Tokens, span: Span) -> list[int]:
-    offsets = enumerate(tokens.offsets)
-    return [i for i, (start, end) in offsets if start < span[1] and end > span[0] and start < end]
-
-
-def spans_within(requests: Sequence[EmbeddingRequest], reader: Reader) -> list[bool]:
-    """Whether the span of each request has a token within the model's maximum length."""
-    rendered = reader.render(requests)
-    tokens = reader.tokenizer([text for text, _ in rendered])
-    return [
-        span is not None and bool(_overlapping(ids, span))
-        for ids, (_, span) in zip(tokens, rendered, strict=True)
-    ]
+def overlapping_tokens(read: Read) -> list[int]:
+    """As :func:`tokens_of_span`; none for a span beyond the maximum length."""
+    first, last = read.span or (0, 0)
+    offsets = enumerate(read.tokens.offsets)
+    return [i for i, (start, end) in offsets if start < last and end > first and start < end]
 
 
 def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) -> str:

@@ -139,9 +139,9 @@ def _check_spans(encoder: GlossaryEncoder, requests: Iterable[EmbeddingRequest])
     problem = None
     for request in requests:
         if request.pooling == "span":
-            ((text, span),) = encoder.reader.render([request])
+            (read,) = encoder.reader.read([request])
             try:
-                tokens_of_span(encoder.reader.tokenizer([text])[0], span, request)
+                tokens_of_span(read, request)
                 return
             except UserError as error:
                 problem = problem or error

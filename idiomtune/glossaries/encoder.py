@@ -21,7 +21,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import requests_for, type_error
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import ForwardBatch, spans_within
+from idiomtune.encoder.forward import ForwardBatch, overlapping_tokens
 from idiomtune.encoder.loading import explaining_loading, load_arguments, load_settings
 from idiomtune.encoder.reading import Prompts, Reader
 from idiomtune.encoder.saved_expressions import record_file
@@ -234,13 +234,13 @@ class GlossaryEncoder(Encoder):
         if missing := len(requests) - len(uses):
             first = names[requests.index(None)]
             log.warning("%d of %d texts lack their expression, as %r: NaN", missing, len(requests), first)
-        is_within = spans_within([request for _, request, _ in uses], self.reader)
-        if not all(is_within):
-            beyond = [i for (i, *_), is_read in zip(uses, is_within, strict=True) if not is_read]
+        positions = list(map(overlapping_tokens, self.reader.read([request for _, request, _ in uses])))
+        if not all(positions):
+            beyond = [i for (i, *_), tokens in zip(uses, positions, strict=True) if not tokens]
             texts_beyond = dict.fromkeys(locations[i] if locations else f"text {i}" for i in beyond)
             message = "beyond the model's maximum length (%d tokens) an expression has no usage: %s"
             log.warning(message, self.model.max_seq_length, list_names([*texts_beyond], 5))
-        uses = [use for use, is_read in zip(uses, is_within, strict=True) if is_read]
+        uses = [use for use, tokens in zip(uses, positions, strict=True) if tokens]
         usages = [math.nan] * len(requests)
         if not uses:
             return usages
