@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -20,7 +21,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from idiomtune.config import ModelSettings
 from idiomtune.encoder.arguments import (
     Spans,
     check_finite,
@@ -29,7 +29,7 @@ from idiomtune.encoder.arguments import (
     requests_for,
 )
 from idiomtune.encoder.checks import check_embeddings
-from idiomtune.encoder.facts import model_digest
+from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
@@ -45,10 +45,7 @@ from idiomtune.encoder.forward import (
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from idiomtune.encoder.loading import (
     Checkpoint,
-    explaining_loading,
     keep_attention,
-    load_arguments,
-    load_settings,
     silence_libraries,
 )
 from idiomtune.encoder.parallel import Partition, gather, partition_by_size, partition_evenly, run_batches
@@ -157,36 +154,7 @@ class Encoder(nn.Module):
         if checkpoint is not None and self.device.type != "meta":
             check_embeddings(checkpoint.path, self._embed_some_tokens(), self.dimension)
 
-    # ---------------------------------------------------------------- loading and saving
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | os.PathLike[str] | ModelSettings,
-        *,
-        device: str | None = None,
-        empty: bool = False,
-        **options: object,
-    ) -> Self:
-        """Load a sentence-transformers or plain transformers checkpoint, in float32.
-
-        Args:
-            path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
-                command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
-                Or the section `model` of a configuration.
-            device: `cpu`, `cuda` or `mps`; by default the fastest available.
-            empty: read no weights: it can read requests and refuse options, but embed nothing.
-            options: those of the section `model` (:doc:`/docs/reference/options`), as `max_length=64` or
-                `span_from="last_hidden_state"`; None = by default.
-
-        Raises:
-            UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
-                argument that is not among the options; if expressions should be replaced, but the model has
-                no idiom tokens.
-        """
-        settings = path if isinstance(path, ModelSettings) else load_settings(path, options)
-        with explaining_loading(settings.path):
-            return cls(**load_arguments(settings, device, empty=empty))
+    # ---------------------------------------------------------------- tokens and saving
 
     def add_idiom_tokens(
         self,
@@ -231,8 +199,20 @@ class Encoder(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that embeddings depend on: weights, modules, tokenizer, prompts."""
-        facts = asdict(self.prompts), self.model.max_seq_length, self.raw_spans
-        return model_digest(self, self.model, self.idiom_tokens, facts)
+        tokenizer = json.loads(self.model.tokenizer.backend_tokenizer.to_str())
+        modules: list[Any] = list(self.model)
+        config = {} if isinstance(modules[0], StaticTokens) else modules[0].auto_model.config.to_dict()
+        idioms = self.idiom_tokens
+        facts: list[Any] = [
+            weights_digest(self),
+            [(type(module).__name__, module.get_config_dict()) for module in modules],
+            {name: value for name, value in config.items() if name != "_name_or_path"},
+            {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
+            idioms and (idioms.expressions, idioms.replace, idioms.forms),
+            self.model.tokenizer.truncation_side,
+            *(asdict(self.prompts), self.model.max_seq_length, self.raw_spans),
+        ]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
     # ---------------------------------------------------------------- for users
 

@@ -106,7 +106,7 @@ class Checkpoint(NamedTuple):
 
 
 def load_settings(path: str | os.PathLike[str], options: Mapping[str, Any]) -> ModelSettings:
-    """The section `model` of the arguments of :meth:`idiomtune.encoder.encoder.Encoder.from_pretrained`.
+    """The section `model` of the arguments of `Encoder.from_pretrained`.
 
     Raises:
         UserError: naming an argument that is unknown or wrong.
@@ -259,7 +259,7 @@ def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) 
         empty: see :func:`load_model`.
 
     Raises:
-        UserError: as :meth:`idiomtune.encoder.encoder.Encoder.from_pretrained`.
+        UserError: as `Encoder.from_pretrained`.
     """
     if device is not None:
         try:

@@ -127,12 +127,23 @@ class GlossaryEncoder(Encoder):
         empty: bool = False,
         **options: Any,
     ) -> Self:
-        """As :meth:`Encoder.from_pretrained`, with the glossary and the gate of the checkpoint.
+        """Load a sentence-transformers or plain transformers checkpoint, in float32, with its glossary.
 
         Args:
-            path, device, empty: as there. Of a section `model` the options `glossary*` are not followed: see
+            path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
+                command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
+                Or the section `model` of a configuration, whose options `glossary*` are not followed: see
                 :func:`idiomtune.glossaries.choose.choose_meanings`.
-            options: as there. `glossary` also takes tables in memory: expression → meaning.
+            device: `cpu`, `cuda` or `mps`; by default the fastest available.
+            empty: read no weights: it can read requests and refuse options, but embed nothing.
+            options: those of the section `model` (:doc:`/docs/reference/options`), as `max_length=64` or
+                `span_from="last_hidden_state"`; None = by default. `glossary` also takes tables in memory:
+                expression → meaning.
+
+        Raises:
+            UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
+                argument that is not among the options; if expressions should be replaced, but the model has
+                no idiom tokens.
         """
         if not isinstance(path, ModelSettings):
             path_text(path, "path")
