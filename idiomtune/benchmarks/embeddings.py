@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import truncated_note, truncated_spans_note
+from idiomtune.encoder.forward import truncation_note
 from idiomtune.errors import UserError
 from idiomtune.io.cache import put_tensors, read_tensors
 from idiomtune.io.files import cache_folder, package_versions
@@ -197,9 +197,10 @@ class EmbeddedRequests:
                 "trainer.learning_rate)"
             )
             log.warning("%s", notes[-1])
+        limit = self._encoder.model.max_seq_length
         spans = {request for request in self._rows if request.pooling == "span"}
         if num_truncated := len(spans & self._encoder.truncated_spans):
-            notes.append(truncated_spans_note(num_truncated, len(spans), self._encoder.model.max_seq_length))
+            notes.append(truncation_note(num_truncated, len(spans), "spans", limit))
         prompts = self._encoder.prompts
         if prompts.query or prompts.document:
             notes.append(
@@ -207,7 +208,7 @@ class EmbeddedRequests:
                 f"(pairs of sentences); {prompts.document!r} before documents"
             )
         if num_truncated := self._encoder.reader.num_texts(self._encoder.truncated & self._rows.keys()):
-            notes.append(truncated_note(num_truncated, self.num_texts, self._encoder.model.max_seq_length))
+            notes.append(truncation_note(num_truncated, self.num_texts, "texts", limit))
         return notes
 
 

@@ -19,7 +19,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
 from idiomtune.encoder.arguments import (
     Spans,
@@ -28,28 +27,24 @@ from idiomtune.encoder.arguments import (
     embeddings_or_requests,
     requests_for,
 )
-from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import (
     ForwardBatch,
-    PooledSentence,
     evaluation_mode,
     in_request_order,
     layer_features,
     plan_batches,
     pool_sentences,
     pool_spans,
-    truncated_note,
-    truncated_spans_note,
+    truncation_note,
 )
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from idiomtune.encoder.loading import (
-    Checkpoint,
     keep_attention,
     silence_libraries,
 )
 from idiomtune.encoder.parallel import Partition, gather, partition_by_size, partition_evenly, run_batches
-from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
+from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of
 from idiomtune.encoder.saved_expressions import save_idiom_tokens
 from idiomtune.encoder.sharding import compute_device, is_sharded, reshard
 from idiomtune.encoder.static import StaticTokens
@@ -64,7 +59,6 @@ log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
 _CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes
-_NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 Comparable = Tensor | NDArray[Any] | str | Iterable[str]
 Corpus = Iterable[str] | Tensor | NDArray[Any]  # texts, or their embeddings (N, D)
@@ -109,10 +103,9 @@ class Encoder(nn.Module):
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
         idiom_tokens: of the model, if it has any; they replace expressions in texts.
         raw_spans: embed spans by the transformer's last hidden states alone.
-        checkpoint: where the model was loaded from: it is to embed different texts differently.
 
     Attributes:
-        raw_spans, checkpoint: as given.
+        raw_spans: as given.
         truncated_spans: requests so far whose span continues beyond the maximum length; the part before it
             is pooled.
         truncated: requests so far whose text continues beyond it.
@@ -130,7 +123,6 @@ class Encoder(nn.Module):
         tokens_per_forward: int | None = None,
         idiom_tokens: IdiomTokens | None = None,
         raw_spans: bool = False,
-        checkpoint: Checkpoint | None = None,
     ) -> None:
         super().__init__()
         if tokens_per_forward is not None:
@@ -144,15 +136,13 @@ class Encoder(nn.Module):
             message = f"hidden states have {hidden} dimensions and embeddings {width}: leave it unset"
             raise UserError(message, option="model.span_from=last_hidden_state")
         self.prompts = prompts or prompts_of(model.prompts)
-        self.model, self.raw_spans, self.checkpoint = model, raw_spans, checkpoint
+        self.model, self.raw_spans = model, raw_spans
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
         self.idiom_tokens = idiom_tokens
         self._tokenizer = Tokenizer(model)
         self.truncated_spans: set[EmbeddingRequest] = set()
         self.truncated: set[EmbeddingRequest] = set()
         self.eval()
-        if checkpoint is not None and self.device.type != "meta":
-            check_embeddings(checkpoint.path, self._embed_some_tokens(), self.dimension)
 
     # ---------------------------------------------------------------- tokens and saving
 
@@ -511,7 +501,7 @@ class Encoder(nn.Module):
         batches, spans_of, truncated = plan_batches(requests, *options)
         if spans_of and not self.truncated_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
-            log.warning("%s", truncated_spans_note(len(spans_of), len(spans), self.model.max_seq_length))
+            log.warning("%s", truncation_note(len(spans_of), len(spans), "spans", self.model.max_seq_length))
         self.truncated_spans |= spans_of
         self.truncated |= truncated
         return batches
@@ -530,7 +520,7 @@ class Encoder(nn.Module):
         """Warn of truncated texts and spans, unless the warning was given before."""
         if (truncated := self.truncated.intersection(requests)) and not truncated.issubset(before):
             num_truncated, num_texts = map(self.reader.num_texts, (truncated, requests))
-            log.warning("%s", truncated_note(num_truncated, num_texts, self.model.max_seq_length))
+            log.warning("%s", truncation_note(num_truncated, num_texts, "texts", self.model.max_seq_length))
 
     @property
     def _parts(self) -> tuple[list[nn.Module], Pooling, list[nn.Module]]:
@@ -551,16 +541,6 @@ class Encoder(nn.Module):
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         *_, after = self._parts
         return self.pooling_mode == "mean" and all(isinstance(module, Normalize) for module in after)
-
-    @torch.no_grad()
-    def _embed_some_tokens(self) -> Tensor:
-        """(N, D), of a few words of the vocabulary, each as a text."""
-        tokenizer: PreTrainedTokenizerBase = self.model.tokenizer
-        before, after = special_tokens_around(tokenizer)
-        ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
-        texts = [[*before, i, *after] for i in ids if i not in tokenizer.all_special_ids]
-        sentences = [PooledSentence(row, row) for row in range(len(texts))]
-        return self._rows(ForwardBatch(texts, sentences, []), *self._run(texts))
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), token embeddings before the pooling, of B texts as token ids."""

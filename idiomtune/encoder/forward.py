@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -277,16 +277,15 @@ def overlapping_tokens(read: Read) -> list[int]:
     return [i for i, (start, end) in offsets if start < last and end > first and start < end]
 
 
-def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) -> str:
-    """The note on spans that continue beyond the maximum length."""
-    part = f"by their words within {limit} tokens: raise model.max_length, if the model reads longer texts"
-    return f"{num_truncated} of {num_spans} spans continue beyond the maximum length, and are embedded {part}"
-
-
-def truncated_note(num_truncated: int, num_texts: int, limit: int | None) -> str:
-    """The note on texts that are truncated."""
+def truncation_note(
+    num_truncated: int, number: int, kind: Literal["texts", "spans"], limit: int | None
+) -> str:
+    """The note on texts, or spans, that continue beyond the maximum length."""
+    part = f"are truncated to {limit} tokens"
+    if kind == "spans":
+        part = f"continue beyond the maximum length, and are embedded by their words within {limit} tokens"
     advice = "raise model.max_length, if the model reads longer texts"
-    return f"{num_truncated} of {num_texts} texts are truncated to {limit} tokens: {advice}"
+    return f"{num_truncated} of {number} {kind} {part}: {advice}"
 
 
 def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:

@@ -110,11 +110,11 @@ class GlossaryEncoder(Encoder):
         is_section = isinstance(model, ModelSettings)
         settings = model if isinstance(model, ModelSettings) else _settings(model, options)
         with explaining_loading(settings.path):
-            super().__init__(**load_arguments(settings, device, empty=empty))
-            assert self.checkpoint is not None
+            checkpoint, arguments = load_arguments(settings, device, empty=empty)
+            super().__init__(**arguments)
             first: Any = self.model[0]
             hidden = first.get_embedding_dimension()
-            self.meanings = self.checkpoint.read(FILE, lambda content: saved_meanings(content, hidden))
+            self.meanings = checkpoint.read(FILE, lambda content: saved_meanings(content, hidden))
         if not is_section:
             self.meanings = choose_meanings(self, settings, labelled=labelled_usages)
 
