@@ -144,9 +144,6 @@ class EmbeddedRequests:
             embed_now(encoder, probes, Processes(), "scoring"), before, atol=_NEAR, rtol=_NEAR
         )
 
-    def __contains__(self, request: EmbeddingRequest) -> bool:
-        return request in self._rows
-
     @property
     def dimension(self) -> int:
         return self._encoder.dimension
@@ -157,7 +154,10 @@ class EmbeddedRequests:
         return self._encoder.reader.num_texts(self._rows)
 
     def add(self, requests: Sequence[EmbeddingRequest]) -> None:
-        """Embed requests. All processes call it, with the same ones."""
+        """Embed new requests. All processes call it, with the same ones."""
+        requests = [request for request in requests if request not in self._rows]
+        if not requests:
+            return
         start = time.perf_counter()
         dtype, is_lowered = self._autocast  # scoring itself runs in full precision
         with torch.autocast("cpu", dtype, enabled=is_lowered):

@@ -568,8 +568,29 @@ class Encoder(nn.Module):
         return features, hidden
 
     def embed(self, batch: ForwardBatch) -> Tensor:
-        """(n, D), row i for the i-th of the batch's `requests`: its sentences, then its spans."""
-        return self._rows(batch, *self._run(batch.texts))
+        """(n, D), row i for the i-th of the batch's `requests`: its sentences, its spans, then layers."""
+        features, hidden = self._run(batch.texts, with_layers=bool(batch.layer_spans))
+        _, pooling, after = self._parts
+        pooled = pool_sentences(pooling, features, batch.sentences)
+        if batch.spans and not self.raw_spans:
+            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
+            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
+            pooled.append(means.repeat(1, pooling.pooling_output_dimension // pooling.embedding_dimension))
+        pieces: list[Tensor] = []
+        if pooled:
+            complete = dict(features, sentence_embedding=torch.cat(pooled))
+            for module in after:
+                complete = module(complete)
+            pieces.append(complete["sentence_embedding"])
+        if batch.spans and self.raw_spans:
+            pieces.append(pool_spans(hidden, batch.spans))
+        if batch.layer_spans:
+            pieces.append(self._layer_rows(batch, features))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _layer_rows(self, batch: ForwardBatch, features: dict[str, Any]) -> Tensor:
+        """(U, D), what a subclass makes of the hidden layers of the batch's `layer_spans`."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def hidden_layers(
@@ -601,21 +622,3 @@ class Encoder(nn.Module):
             name = type(self.transformer).__name__
             raise UserError(f"{name} does not give its hidden layers, which tell how an expression is used")
         return layer_features([every[layer] for layer in layers], batch)
-
-    def _rows(self, batch: ForwardBatch, features: dict[str, Any], hidden: Tensor) -> Tensor:
-        """(n, D), of a batch's sentences and spans, from what :meth:`_run` gives."""
-        _, pooling, after = self._parts
-        pooled = pool_sentences(pooling, features, batch.sentences)
-        if batch.spans and not self.raw_spans:
-            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
-            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
-            pooled.append(means.repeat(1, pooling.pooling_output_dimension // pooling.embedding_dimension))
-        pieces: list[Tensor] = []
-        if pooled:
-            features = dict(features, sentence_embedding=torch.cat(pooled))
-            for module in after:
-                features = module(features)
-            pieces.append(features["sentence_embedding"])
-        if batch.spans and self.raw_spans:
-            pieces.append(pool_spans(hidden, batch.spans))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces or [hidden.new_zeros(0, self.dimension)])

@@ -329,17 +329,13 @@ class GlossaryEncoder(Encoder):
         gated = GatedRequests(requests, self.reader, self.meanings, self.meanings.gate)
         return gated.requests, gated.combine
 
-    def embed(self, batch: ForwardBatch) -> Tensor:
-        """As :meth:`Encoder.embed`; of layers that are asked for, the gate's terms."""
-        if not batch.layer_spans:
-            return super().embed(batch)
+    def _layer_rows(self, batch: ForwardBatch, features: dict[str, Any]) -> Tensor:
+        """The gate's terms, which fill the first two places of a row."""
         assert self.meanings is not None
         assert self.meanings.gate is not None
         gate = self.meanings.gate
-        features, hidden = self._run(batch.texts, with_layers=True)
         terms = gate.terms(self._layer_features(batch, features, gate.layers))  # (U, 2)
-        padded = nn.functional.pad(terms, (0, self.dimension - 2))
-        return torch.cat([self._rows(batch, features, hidden), padded])
+        return nn.functional.pad(terms, (0, self.dimension - 2))
 
 
 def _settings(path: str | os.PathLike[str], options: dict[str, Any]) -> ModelSettings:
