@@ -30,12 +30,15 @@ from idiomtune.encoder.arguments import (
 from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import (
     ForwardBatch,
+    PooledSentence,
+    PooledSpan,
     evaluation_mode,
     in_request_order,
     layer_features,
-    plan_batches,
     pool_sentences,
     pool_spans,
+    split_batches,
+    tokens_of_span,
     truncation_note,
 )
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
@@ -44,7 +47,7 @@ from idiomtune.encoder.loading import (
     silence_libraries,
 )
 from idiomtune.encoder.parallel import Partition, gather, partition_by_size, partition_evenly, run_batches
-from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of
+from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, is_truncated, prompts_of
 from idiomtune.encoder.saved_expressions import save_idiom_tokens
 from idiomtune.encoder.sharding import compute_device, is_sharded, reshard
 from idiomtune.encoder.static import StaticTokens
@@ -497,13 +500,35 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        options = self.reader, self.tokens_per_forward, min_batches, batch_size
-        batches, spans_of, truncated = plan_batches(requests, *options)
-        if spans_of and not self.truncated_spans:  # only the first call that cuts some reports it
+        reader = self.reader
+        read = reader.read(requests)
+        truncated_spans: set[EmbeddingRequest] = set()
+        requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
+        for i, (request, (text, span, tokens)) in enumerate(zip(requests, read, strict=True)):
+            requests_of.setdefault((text, request.dropout_pass), []).append(i)
+            if is_truncated(text, tokens, reader.limit):
+                self.truncated.add(request)
+            if request.pooling == "span" and span and is_truncated(text[: span[1]], tokens, reader.limit):
+                truncated_spans.add(request)
+        rows = list(requests_of.values())
+        lengths = [len(read[answered[0]].tokens.input_ids) for answered in rows]
+        batches = []
+        for chunk in split_batches(lengths, self.tokens_per_forward, min_batches, batch_size):
+            batch = ForwardBatch([read[rows[number][0]].tokens.input_ids for number in chunk], [], [], [])
+            for row, number in enumerate(chunk):
+                for i in rows[number]:
+                    has_layers = isinstance(requests[i], LayersRequest)
+                    if requests[i].pooling == "sentence" and not has_layers:
+                        num_skipped = reader.num_skipped(read[i].tokens, requests[i])
+                        batch.sentences.append(PooledSentence(row, i, num_skipped))
+                    else:
+                        pooled_spans = batch.layer_spans if has_layers else batch.spans
+                        pooled_spans.append(PooledSpan(row, i, tokens_of_span(read[i], requests[i])))
+            batches.append(batch)
+        if truncated_spans and not self.truncated_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
-            log.warning("%s", truncation_note(len(spans_of), len(spans), "spans", self.model.max_seq_length))
-        self.truncated_spans |= spans_of
-        self.truncated |= truncated
+            log.warning("%s", truncation_note(len(truncated_spans), len(spans), "spans", reader.limit))
+        self.truncated_spans |= truncated_spans
         return batches
 
     def partition(

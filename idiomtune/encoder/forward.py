@@ -15,9 +15,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Read, Reader, is_truncated
+from idiomtune.encoder.reading import Read
 from idiomtune.errors import UserError
-from idiomtune.requests import EmbeddingRequest, LayersRequest
+from idiomtune.requests import EmbeddingRequest
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
@@ -147,7 +147,7 @@ class ForwardBatch(NamedTuple):
     texts: list[list[int]]
     sentences: list[PooledSentence]
     spans: list[PooledSpan]
-    layer_spans: Sequence[PooledSpan] = ()
+    layer_spans: list[PooledSpan]
     is_dummy: bool = False
 
     @property
@@ -175,57 +175,10 @@ class ForwardBatch(NamedTuple):
 
     def dummy(self) -> ForwardBatch:
         """A short batch with zero gradient, for a process without batches: processes stay in step."""
-        return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)
+        return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], [], is_dummy=True)
 
 
-def plan_batches(
-    requests: Sequence[EmbeddingRequest],
-    reader: Reader,
-    tokens_per_forward: int,
-    min_batches: int,
-    batch_size: int | None,
-) -> tuple[list[ForwardBatch], set[EmbeddingRequest], set[EmbeddingRequest]]:
-    """The forward batches, and the poolings of each text: see `Encoder.forward_batches`.
-
-    Args:
-        reader: how the model reads texts.
-        tokens_per_forward, min_batches, batch_size: see :func:`_split_batches`.
-
-    Returns:
-        The batches, the requests whose span continues beyond the maximum length, and those whose text does.
-    """
-    read = reader.read(requests)
-    truncated: set[EmbeddingRequest] = set()
-    truncated_spans: set[EmbeddingRequest] = set()
-    requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
-    for i, (request, (text, span, tokens)) in enumerate(zip(requests, read, strict=True)):
-        requests_of.setdefault((text, request.dropout_pass), []).append(i)
-        if is_truncated(text, tokens, reader.limit):
-            truncated.add(request)
-        if request.pooling == "span" and span and is_truncated(text[: span[1]], tokens, reader.limit):
-            truncated_spans.add(request)
-    rows = list(requests_of.values())
-    lengths = [len(read[answered[0]].tokens.input_ids) for answered in rows]
-    batches = []
-    for chunk in _split_batches(lengths, tokens_per_forward, min_batches, batch_size):
-        sentences: list[PooledSentence] = []
-        spans: list[PooledSpan] = []
-        layer_spans: list[PooledSpan] = []
-        for row, number in enumerate(chunk):
-            for i in rows[number]:
-                has_layers = isinstance(requests[i], LayersRequest)
-                if requests[i].pooling == "sentence" and not has_layers:
-                    num_skipped = reader.num_skipped(read[i].tokens, requests[i])
-                    sentences.append(PooledSentence(row, i, num_skipped))
-                else:
-                    pooled_spans = layer_spans if has_layers else spans
-                    pooled_spans.append(PooledSpan(row, i, tokens_of_span(read[i], requests[i])))
-        texts = [read[rows[number][0]].tokens.input_ids for number in chunk]
-        batches.append(ForwardBatch(texts, sentences, spans, layer_spans))
-    return batches, truncated_spans, truncated
-
-
-def _split_batches(
+def split_batches(
     lengths: Sequence[int], tokens_per_forward: int, min_batches: int, batch_size: int | None
 ) -> list[list[int]]:
     """Numbers of texts, the longest first, in batches whose padded size stays within the budget.
