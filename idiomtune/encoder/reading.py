@@ -227,7 +227,7 @@ class Reader(NamedTuple):
         """Each request's text as the model reads it, and its tokens."""
         rendered = self.render(requests)
         tokens = self.tokenizer([text for text, _ in rendered])
-        return [Read(*one, ids) for one, ids in zip(rendered, tokens, strict=True)]
+        return [Read(text, span, ids) for (text, span), ids in zip(rendered, tokens, strict=True)]
 
     def are_truncated(self, requests: Sequence[EmbeddingRequest]) -> list[bool]:
         """Whether each request's text reaches the maximum length."""
