@@ -146,7 +146,7 @@ class AdmireBenchmark(Benchmark):
         """The scores of all splits and modes, and predictions for them."""
         result = Result()
         self.add_records(embed, result)
-        add_scores(result)
+        result.scores.extend(scores_of(result.per_query, "admire"))
         return result
 
     def add_records(self, embed: Embed, result: Result) -> None:
@@ -215,8 +215,3 @@ def order_metrics(order: Tensor, gold: Tensor) -> dict[str, Tensor]:
         "rank_difference": (order.argsort(1) - gold).abs().sum(1).double(),
         "ndcg@5": ndcg_of_gains(gains, gains.sort(1, descending=True).values, size),
     }
-
-
-def add_scores(result: Result) -> None:
-    """Add the scores that the records give: the mean, or the macro-F1 of predicted and gold."""
-    result.scores.extend(scores_of(result.per_query, "admire"))

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import truncated_note, truncated_spans_note
-from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.forward import truncation_note
 from idiomtune.errors import UserError
 from idiomtune.io.cache import put_tensors, read_tensors
 from idiomtune.io.files import cache_folder, package_versions
@@ -96,12 +95,14 @@ def stored_file(encoder: Encoder, requests: Sequence[EmbeddingRequest], num_proc
     return folder / f"{digest.hexdigest()}.safetensors"
 
 
+@torch.no_grad()
 def embed_now(
     encoder: Encoder, requests: Sequence[EmbeddingRequest], processes: Processes, title: str
 ) -> Tensor:
     """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
     with progress_bar(title, encoder.reader.num_texts(requests)) as advance:
-        return embed_all(encoder, requests, processes, advance).float().cpu()
+        embeddings: Tensor = encoder(requests, advance, processes=processes).float().cpu()
+        return embeddings
 
 
 class EmbeddedRequests:
@@ -143,9 +144,6 @@ class EmbeddedRequests:
             embed_now(encoder, probes, Processes(), "scoring"), before, atol=_NEAR, rtol=_NEAR
         )
 
-    def __contains__(self, request: EmbeddingRequest) -> bool:
-        return request in self._rows
-
     @property
     def dimension(self) -> int:
         return self._encoder.dimension
@@ -156,7 +154,10 @@ class EmbeddedRequests:
         return self._encoder.reader.num_texts(self._rows)
 
     def add(self, requests: Sequence[EmbeddingRequest]) -> None:
-        """Embed requests. All processes call it, with the same ones."""
+        """Embed new requests. All processes call it, with the same ones."""
+        requests = [request for request in requests if request not in self._rows]
+        if not requests:
+            return
         start = time.perf_counter()
         dtype, is_lowered = self._autocast  # scoring itself runs in full precision
         with torch.autocast("cpu", dtype, enabled=is_lowered):
@@ -196,9 +197,10 @@ class EmbeddedRequests:
                 "trainer.learning_rate)"
             )
             log.warning("%s", notes[-1])
+        limit = self._encoder.model.max_seq_length
         spans = {request for request in self._rows if request.pooling == "span"}
         if num_truncated := len(spans & self._encoder.truncated_spans):
-            notes.append(truncated_spans_note(num_truncated, len(spans), self._encoder.model.max_seq_length))
+            notes.append(truncation_note(num_truncated, len(spans), "spans", limit))
         prompts = self._encoder.prompts
         if prompts.query or prompts.document:
             notes.append(
@@ -206,7 +208,7 @@ class EmbeddedRequests:
                 f"(pairs of sentences); {prompts.document!r} before documents"
             )
         if num_truncated := self._encoder.reader.num_texts(self._encoder.truncated & self._rows.keys()):
-            notes.append(truncated_note(num_truncated, self.num_texts, self._encoder.model.max_seq_length))
+            notes.append(truncation_note(num_truncated, self.num_texts, "texts", limit))
         return notes
 
 

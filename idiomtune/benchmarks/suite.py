@@ -97,9 +97,7 @@ class Suite:
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
         with evaluation_mode(encoder):
             embed = EmbeddedRequests(encoder, self._processes, cached=keep, earlier=self.reusable)
-            requests = [request for benchmark in chosen for request in benchmark.requests]
-            if new := [request for request in requests if request not in embed]:
-                embed.add(new)
+            embed.add([request for benchmark in chosen for request in benchmark.requests])
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
                 card = self._scored_by_main(chosen, embed)
             if self.keeps_embeddings and self._processes.count == 1:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from idiomtune.errors import UserError
@@ -90,28 +90,6 @@ def _weight_problems(model: PreTrainedModel, report: LoadingReport) -> Iterator[
     for name, parameter in model.named_parameters():
         if _is_of_pooler(name) and name in report["missing_keys"]:
             nn.init.zeros_(parameter)
-
-
-def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
-    """Check that a model embeds different texts differently.
-
-    Args:
-        embeddings: (N, D') of different texts.
-        dimension: D, that the model's files promise.
-
-    Raises:
-        UserError: if they are all equal, have another width, or are not numbers.
-    """
-    problem = None
-    if embeddings.shape[1] != dimension:
-        problem = f"have {embeddings.shape[1]} numbers, and by its modules' config.json files {dimension}"
-    elif not embeddings.isfinite().all():
-        problem = "are not finite"
-    elif len(embeddings) > 1 and bool((embeddings == embeddings[0]).all()):
-        problem = "are the same for different texts (all zero, or pooled from tokens that see no other)"
-    if problem is not None:
-        advice = "get the model again, or correct its pooling"
-        raise UserError(f"model {path}: its embeddings {problem}: {advice}")
 
 
 def check_special_token(tokenizer: PreTrainedTokenizerBase, text: str, option: str) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -18,9 +19,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
-from idiomtune.config import ModelSettings
 from idiomtune.encoder.arguments import (
     Spans,
     check_finite,
@@ -28,43 +27,41 @@ from idiomtune.encoder.arguments import (
     embeddings_or_requests,
     requests_for,
 )
-from idiomtune.encoder.checks import check_embeddings
-from idiomtune.encoder.facts import model_digest
+from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
+    PooledSpan,
     evaluation_mode,
     in_request_order,
     layer_features,
-    plan_batches,
     pool_sentences,
     pool_spans,
-    truncated_note,
-    truncated_spans_note,
+    split_batches,
+    tokens_of_span,
+    truncation_note,
 )
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from idiomtune.encoder.loading import (
-    Checkpoint,
-    explaining_loading,
     keep_attention,
-    load_arguments,
-    load_settings,
     silence_libraries,
 )
-from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
+from idiomtune.encoder.parallel import Partition, gather, partition_by_size, partition_evenly, run_batches
+from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, is_truncated, prompts_of
 from idiomtune.encoder.saved_expressions import save_idiom_tokens
-from idiomtune.encoder.sharding import compute_device
+from idiomtune.encoder.sharding import compute_device, is_sharded, reshard
 from idiomtune.encoder.static import StaticTokens
 from idiomtune.errors import ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import checked_count
+from idiomtune.io.processes import Processes
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import EmbeddingRequest, LayersRequest, Role
 
 log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
-_NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
+_CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes
 
 Comparable = Tensor | NDArray[Any] | str | Iterable[str]
 Corpus = Iterable[str] | Tensor | NDArray[Any]  # texts, or their embeddings (N, D)
@@ -109,10 +106,9 @@ class Encoder(nn.Module):
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
         idiom_tokens: of the model, if it has any; they replace expressions in texts.
         raw_spans: embed spans by the transformer's last hidden states alone.
-        checkpoint: where the model was loaded from: it is to embed different texts differently.
 
     Attributes:
-        raw_spans, checkpoint: as given.
+        raw_spans: as given.
         truncated_spans: requests so far whose span continues beyond the maximum length; the part before it
             is pooled.
         truncated: requests so far whose text continues beyond it.
@@ -130,7 +126,6 @@ class Encoder(nn.Module):
         tokens_per_forward: int | None = None,
         idiom_tokens: IdiomTokens | None = None,
         raw_spans: bool = False,
-        checkpoint: Checkpoint | None = None,
     ) -> None:
         super().__init__()
         if tokens_per_forward is not None:
@@ -144,46 +139,15 @@ class Encoder(nn.Module):
             message = f"hidden states have {hidden} dimensions and embeddings {width}: leave it unset"
             raise UserError(message, option="model.span_from=last_hidden_state")
         self.prompts = prompts or prompts_of(model.prompts)
-        self.model, self.raw_spans, self.checkpoint = model, raw_spans, checkpoint
+        self.model, self.raw_spans = model, raw_spans
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
         self.idiom_tokens = idiom_tokens
         self._tokenizer = Tokenizer(model)
         self.truncated_spans: set[EmbeddingRequest] = set()
         self.truncated: set[EmbeddingRequest] = set()
         self.eval()
-        if checkpoint is not None and self.device.type != "meta":
-            check_embeddings(checkpoint.path, self._embed_some_tokens(), self.dimension)
 
-    # ---------------------------------------------------------------- loading and saving
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | os.PathLike[str] | ModelSettings,
-        *,
-        device: str | None = None,
-        empty: bool = False,
-        **options: object,
-    ) -> Self:
-        """Load a sentence-transformers or plain transformers checkpoint, in float32.
-
-        Args:
-            path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
-                command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
-                Or the section `model` of a configuration.
-            device: `cpu`, `cuda` or `mps`; by default the fastest available.
-            empty: read no weights: it can read requests and refuse options, but embed nothing.
-            options: those of the section `model` (:doc:`/docs/reference/options`), as `max_length=64` or
-                `span_from="last_hidden_state"`; None = by default.
-
-        Raises:
-            UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
-                argument that is not among the options; if expressions should be replaced, but the model has
-                no idiom tokens.
-        """
-        settings = path if isinstance(path, ModelSettings) else load_settings(path, options)
-        with explaining_loading(settings.path):
-            return cls(**load_arguments(settings, device, empty=empty))
+    # ---------------------------------------------------------------- tokens and saving
 
     def add_idiom_tokens(
         self,
@@ -228,8 +192,20 @@ class Encoder(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that embeddings depend on: weights, modules, tokenizer, prompts."""
-        facts = asdict(self.prompts), self.model.max_seq_length, self.raw_spans
-        return model_digest(self, self.model, self.idiom_tokens, facts)
+        tokenizer = json.loads(self.model.tokenizer.backend_tokenizer.to_str())
+        modules: list[Any] = list(self.model)
+        config = {} if isinstance(modules[0], StaticTokens) else modules[0].auto_model.config.to_dict()
+        idioms = self.idiom_tokens
+        facts: list[Any] = [
+            weights_digest(self),
+            [(type(module).__name__, module.get_config_dict()) for module in modules],
+            {name: value for name, value in config.items() if name != "_name_or_path"},
+            {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
+            idioms and (idioms.expressions, idioms.replace, idioms.forms),
+            self.model.tokenizer.truncation_side,
+            *(asdict(self.prompts), self.model.max_seq_length, self.raw_spans),
+        ]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
     # ---------------------------------------------------------------- for users
 
@@ -453,14 +429,23 @@ class Encoder(nn.Module):
         on_progress: Callable[[int], None] | None = None,
         *,
         batch_size: int | None = None,
+        processes: Processes | None = None,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        with_readings: bool = True,
     ) -> Tensor:
         """Embed all requests. Each distinct text, prompt included, goes through the model once.
+
+        Without a graph, token ids of at most `_CHUNK_SIZE` requests are in memory at a time, those of one
+        text together; of texts that are read in several ways, three times as many.
 
         Args:
             requests: R embeddings to compute.
             on_progress: called after each forward pass with the number of its texts, of those that are
                 asked for.
             batch_size: see :meth:`forward_batches`.
+            processes: that each embed a part; all get all rows, without a graph if there are several.
+            autocast: the context of forward passes.
+            with_readings: whether texts may be read in further ways (:meth:`readings`).
 
         Returns:
             (R, D), row i for request i; with a graph where gradients are enabled.
@@ -468,16 +453,34 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
+        none = torch.zeros(0, self.dimension, device=self.device)
         if not requests:
-            return torch.zeros(0, self.dimension, device=self.device)
-        pieces, order = [], []
-        read, combine = self.readings(requests)
-        for batch in self.forward_batches(read, batch_size=batch_size):
-            pieces.append(self.embed(batch))  # (n, D)
-            order += batch.requests
+            return none
+        processes = processes or Processes()
+        if len(requests) > _CHUNK_SIZE and not torch.is_grad_enabled():
+            order = sorted(range(len(requests)), key=lambda i: requests[i].text)
+            rows = torch.empty(len(requests), self.dimension, device=self.device)  # (R, D)
+            options: dict[str, Any] = {"batch_size": batch_size, "processes": processes}
+            options |= {"autocast": autocast, "with_readings": with_readings}
+            for start in range(0, len(order), _CHUNK_SIZE):
+                chunk = order[start : start + _CHUNK_SIZE]
+                embedded = self([requests[i] for i in chunk], on_progress, **options)
+                rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
+            return rows
+        read, combine = self.readings(requests) if with_readings else Encoder.readings(self, requests)
+        partition = self.partition(read, processes, batch_size)
+        batches, numbers = partition.batches, partition.numbers[processes.rank]
+
+        def advance(batch: ForwardBatch) -> None:
             if on_progress is not None:
                 on_progress(batch.num_texts_of(len(requests)))
-        return combine(in_request_order(torch.cat(pieces), order))
+
+        with autocast():  # one context, so that each weight is cast once for all batches
+            pieces = run_batches(self.embed, batches, numbers, on_run=advance)
+        reshard(self)
+        for elsewhere in set(range(len(batches))) - set(numbers):
+            advance(batches[elsewhere])
+        return combine(gather(pieces, partition, processes, none))
 
     def readings(
         self, requests: Sequence[EmbeddingRequest]
@@ -497,14 +500,44 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        options = self.reader, self.tokens_per_forward, min_batches, batch_size
-        batches, spans_of, truncated = plan_batches(requests, *options)
-        if spans_of and not self.truncated_spans:  # only the first call that cuts some reports it
+        reader = self.reader
+        read = reader.read(requests)
+        truncated_spans: set[EmbeddingRequest] = set()
+        requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
+        for i, (request, (text, span, tokens)) in enumerate(zip(requests, read, strict=True)):
+            requests_of.setdefault((text, request.dropout_pass), []).append(i)
+            if is_truncated(text, tokens, reader.limit):
+                self.truncated.add(request)
+            if request.pooling == "span" and span and is_truncated(text[: span[1]], tokens, reader.limit):
+                truncated_spans.add(request)
+        rows = list(requests_of.values())
+        lengths = [len(read[answered[0]].tokens.input_ids) for answered in rows]
+        batches = []
+        for chunk in split_batches(lengths, self.tokens_per_forward, min_batches, batch_size):
+            batch = ForwardBatch([read[rows[number][0]].tokens.input_ids for number in chunk], [], [], [])
+            for row, number in enumerate(chunk):
+                for i in rows[number]:
+                    has_layers = isinstance(requests[i], LayersRequest)
+                    if requests[i].pooling == "sentence" and not has_layers:
+                        num_skipped = reader.num_skipped(read[i].tokens, requests[i])
+                        batch.sentences.append(PooledSentence(row, i, num_skipped))
+                    else:
+                        pooled_spans = batch.layer_spans if has_layers else batch.spans
+                        pooled_spans.append(PooledSpan(row, i, tokens_of_span(read[i], requests[i])))
+            batches.append(batch)
+        if truncated_spans and not self.truncated_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
-            log.warning("%s", truncated_spans_note(len(spans_of), len(spans), self.model.max_seq_length))
-        self.truncated_spans |= spans_of
-        self.truncated |= truncated
+            log.warning("%s", truncation_note(len(truncated_spans), len(spans), "spans", reader.limit))
+        self.truncated_spans |= truncated_spans
         return batches
+
+    def partition(
+        self, requests: Sequence[EmbeddingRequest], processes: Processes, batch_size: int | None = None
+    ) -> Partition:
+        """The forward batches of these requests, and which process runs which."""
+        batches = self.forward_batches(requests, min_batches=processes.count, batch_size=batch_size)
+        divide = partition_evenly if is_sharded(self) else partition_by_size
+        return divide(batches, processes.count)
 
     def warn_of_truncated(
         self, requests: Collection[EmbeddingRequest], before: Collection[EmbeddingRequest] = ()
@@ -512,7 +545,7 @@ class Encoder(nn.Module):
         """Warn of truncated texts and spans, unless the warning was given before."""
         if (truncated := self.truncated.intersection(requests)) and not truncated.issubset(before):
             num_truncated, num_texts = map(self.reader.num_texts, (truncated, requests))
-            log.warning("%s", truncated_note(num_truncated, num_texts, self.model.max_seq_length))
+            log.warning("%s", truncation_note(num_truncated, num_texts, "texts", self.model.max_seq_length))
 
     @property
     def _parts(self) -> tuple[list[nn.Module], Pooling, list[nn.Module]]:
@@ -533,16 +566,6 @@ class Encoder(nn.Module):
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         *_, after = self._parts
         return self.pooling_mode == "mean" and all(isinstance(module, Normalize) for module in after)
-
-    @torch.no_grad()
-    def _embed_some_tokens(self) -> Tensor:
-        """(N, D), of a few words of the vocabulary, each as a text."""
-        tokenizer: PreTrainedTokenizerBase = self.model.tokenizer
-        before, after = special_tokens_around(tokenizer)
-        ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
-        texts = [[*before, i, *after] for i in ids if i not in tokenizer.all_special_ids]
-        sentences = [PooledSentence(row, row) for row in range(len(texts))]
-        return self._rows(ForwardBatch(texts, sentences, []), *self._run(texts))
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), token embeddings before the pooling, of B texts as token ids."""
@@ -570,8 +593,29 @@ class Encoder(nn.Module):
         return features, hidden
 
     def embed(self, batch: ForwardBatch) -> Tensor:
-        """(n, D), row i for the i-th of the batch's `requests`: its sentences, then its spans."""
-        return self._rows(batch, *self._run(batch.texts))
+        """(n, D), row i for the i-th of the batch's `requests`: its sentences, its spans, then layers."""
+        features, hidden = self._run(batch.texts, with_layers=bool(batch.layer_spans))
+        _, pooling, after = self._parts
+        pooled = pool_sentences(pooling, features, batch.sentences)
+        if batch.spans and not self.raw_spans:
+            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
+            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
+            pooled.append(means.repeat(1, pooling.pooling_output_dimension // pooling.embedding_dimension))
+        pieces: list[Tensor] = []
+        if pooled:
+            complete = dict(features, sentence_embedding=torch.cat(pooled))
+            for module in after:
+                complete = module(complete)
+            pieces.append(complete["sentence_embedding"])
+        if batch.spans and self.raw_spans:
+            pieces.append(pool_spans(hidden, batch.spans))
+        if batch.layer_spans:
+            pieces.append(self._layer_rows(batch, features))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _layer_rows(self, batch: ForwardBatch, features: dict[str, Any]) -> Tensor:
+        """(U, D), what a subclass makes of the hidden layers of the batch's `layer_spans`."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def hidden_layers(
@@ -603,21 +647,3 @@ class Encoder(nn.Module):
             name = type(self.transformer).__name__
             raise UserError(f"{name} does not give its hidden layers, which tell how an expression is used")
         return layer_features([every[layer] for layer in layers], batch)
-
-    def _rows(self, batch: ForwardBatch, features: dict[str, Any], hidden: Tensor) -> Tensor:
-        """(n, D), of a batch's sentences and spans, from what :meth:`_run` gives."""
-        _, pooling, after = self._parts
-        pooled = pool_sentences(pooling, features, batch.sentences)
-        if batch.spans and not self.raw_spans:
-            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
-            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
-            pooled.append(means.repeat(1, pooling.pooling_output_dimension // pooling.embedding_dimension))
-        pieces: list[Tensor] = []
-        if pooled:
-            features = dict(features, sentence_embedding=torch.cat(pooled))
-            for module in after:
-                features = module(features)
-            pieces.append(features["sentence_embedding"])
-        if batch.spans and self.raw_spans:
-            pieces.append(pool_spans(hidden, batch.spans))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces or [hidden.new_zeros(0, self.dimension)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,10 +15,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Reader, Tokens, is_truncated
+from idiomtune.encoder.reading import Read
 from idiomtune.errors import UserError
-from idiomtune.expressions import Span
-from idiomtune.requests import EmbeddingRequest, LayersRequest
+from idiomtune.requests import EmbeddingRequest
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
@@ -148,7 +147,7 @@ class ForwardBatch(NamedTuple):
     texts: list[list[int]]
     sentences: list[PooledSentence]
     spans: list[PooledSpan]
-    layer_spans: Sequence[PooledSpan] = ()
+    layer_spans: list[PooledSpan]
     is_dummy: bool = False
 
     @property
@@ -176,60 +175,10 @@ class ForwardBatch(NamedTuple):
 
     def dummy(self) -> ForwardBatch:
         """A short batch with zero gradient, for a process without batches: processes stay in step."""
-        return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)
+        return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], [], is_dummy=True)
 
 
-def plan_batches(
-    requests: Sequence[EmbeddingRequest],
-    reader: Reader,
-    tokens_per_forward: int,
-    min_batches: int,
-    batch_size: int | None,
-) -> tuple[list[ForwardBatch], set[EmbeddingRequest], set[EmbeddingRequest]]:
-    """The forward batches, and the poolings of each text: see `Encoder.forward_batches`.
-
-    Args:
-        reader: how the model reads texts.
-        tokens_per_forward, min_batches, batch_size: see :func:`_split_batches`.
-
-    Returns:
-        The batches, the requests whose span continues beyond the maximum length, and those whose text does.
-    """
-    rendered = reader.render(requests)
-    tokens = reader.tokenizer([text for text, _ in rendered])
-    read = list(zip(requests, rendered, tokens, strict=True))
-    truncated = {request for request, (text, _), ids in read if is_truncated(text, ids, reader.limit)}
-    truncated_spans = {
-        request
-        for request, (text, span), ids in read
-        if request.pooling == "span" and span and is_truncated(text[: span[1]], ids, reader.limit)
-    }
-    requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
-    for i, (text, _) in enumerate(rendered):
-        requests_of.setdefault((text, requests[i].dropout_pass), []).append(i)
-    rows = list(requests_of.values())
-    lengths = [len(tokens[answered[0]].input_ids) for answered in rows]
-    batches = []
-    for chunk in _split_batches(lengths, tokens_per_forward, min_batches, batch_size):
-        sentences: list[PooledSentence] = []
-        spans: list[PooledSpan] = []
-        layer_spans: list[PooledSpan] = []
-        for row, number in enumerate(chunk):
-            for i in rows[number]:
-                _, span = rendered[i]
-                has_layers = isinstance(requests[i], LayersRequest)
-                if requests[i].pooling == "sentence" and not has_layers:
-                    num_skipped = reader.num_skipped(tokens[i], requests[i])
-                    sentences.append(PooledSentence(row, i, num_skipped))
-                else:
-                    pooled_spans = layer_spans if has_layers else spans
-                    pooled_spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
-        texts = [tokens[rows[number][0]].input_ids for number in chunk]
-        batches.append(ForwardBatch(texts, sentences, spans, layer_spans))
-    return batches, truncated_spans, truncated
-
-
-def _split_batches(
+def split_batches(
     lengths: Sequence[int], tokens_per_forward: int, min_batches: int, batch_size: int | None
 ) -> list[list[int]]:
     """Numbers of texts, the longest first, in batches whose padded size stays within the budget.
@@ -254,52 +203,42 @@ def _split_batches(
     return chunks
 
 
-def tokens_of_span(tokens: Tokens, span: Span | None, request: EmbeddingRequest) -> list[int]:
+def tokens_of_span(read: Read, request: EmbeddingRequest) -> list[int]:
     """Positions of the tokens that overlap the span; special tokens have empty offsets.
 
     Args:
-        tokens: of the request's text as the model reads it.
-        span: the request's span there.
+        read: the request as the model reads it.
 
     Raises:
         UserError: if there is no span, it is not in the text, or is beyond the maximum length.
     """
-    if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
+    if request.span is None or not 0 <= request.span[0] < request.span[1]:
         raise UserError(f"no span given to embed in {request.text!r}")
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    if not (positions := _overlapping(tokens, span)):
+    if not (positions := overlapping_tokens(read)):
         words = f"{request.text[slice(*request.span)]!r} of {request.text[:80]!r}…"
-        limit = f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the text"
+        limit = f"({len(read.tokens.input_ids)} tokens): raise model.max_length, or shorten the text"
         raise UserError(f"span {words} has no token within the model's maximum length {limit}")
     return positions
 
 
-def _overlapping(tokens: Tokens, span: Span) -> list[int]:
-    offsets = enumerate(tokens.offsets)
-    return [i for i, (start, end) in offsets if start < span[1] and end > span[0] and start < end]
+def overlapping_tokens(read: Read) -> list[int]:
+    """As :func:`tokens_of_span`; none for a span beyond the maximum length."""
+    first, last = read.span or (0, 0)
+    offsets = enumerate(read.tokens.offsets)
+    return [i for i, (start, end) in offsets if start < last and end > first and start < end]
 
 
-def spans_within(requests: Sequence[EmbeddingRequest], reader: Reader) -> list[bool]:
-    """Whether the span of each request has a token within the model's maximum length."""
-    rendered = reader.render(requests)
-    tokens = reader.tokenizer([text for text, _ in rendered])
-    return [
-        span is not None and bool(_overlapping(ids, span))
-        for ids, (_, span) in zip(tokens, rendered, strict=True)
-    ]
-
-
-def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) -> str:
-    """The note on spans that continue beyond the maximum length."""
-    part = f"by their words within {limit} tokens: raise model.max_length, if the model reads longer texts"
-    return f"{num_truncated} of {num_spans} spans continue beyond the maximum length, and are embedded {part}"
-
-
-def truncated_note(num_truncated: int, num_texts: int, limit: int | None) -> str:
-    """The note on texts that are truncated."""
+def truncation_note(
+    num_truncated: int, number: int, kind: Literal["texts", "spans"], limit: int | None
+) -> str:
+    """The note on texts, or spans, that continue beyond the maximum length."""
+    part = f"are truncated to {limit} tokens"
+    if kind == "spans":
+        part = f"continue beyond the maximum length, and are embedded by their words within {limit} tokens"
     advice = "raise model.max_length, if the model reads longer texts"
-    return f"{num_truncated} of {num_texts} texts are truncated to {limit} tokens: {advice}"
+    return f"{num_truncated} of {number} {kind} {part}: {advice}"
 
 
 def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:

@@ -106,7 +106,7 @@ class Checkpoint(NamedTuple):
 
 
 def load_settings(path: str | os.PathLike[str], options: Mapping[str, Any]) -> ModelSettings:
-    """The section `model` of the arguments of :meth:`idiomtune.encoder.encoder.Encoder.from_pretrained`.
+    """The section `model` of the arguments of `Encoder.from_pretrained`.
 
     Raises:
         UserError: naming an argument that is unknown or wrong.
@@ -252,14 +252,16 @@ def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: 
 # ---------------------------------------------------------------- loading
 
 
-def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) -> dict[str, Any]:
-    """The arguments of :class:`~idiomtune.encoder.encoder.Encoder` for the model of a section `model`.
+def load_arguments(
+    settings: ModelSettings, device: str | None, *, empty: bool
+) -> tuple[Checkpoint, dict[str, Any]]:
+    """The checkpoint of a section `model`, and the arguments of `Encoder` for it.
 
     Args:
         empty: see :func:`load_model`.
 
     Raises:
-        UserError: as :meth:`idiomtune.encoder.encoder.Encoder.from_pretrained`.
+        UserError: as `Encoder.from_pretrained`.
     """
     if device is not None:
         try:
@@ -268,28 +270,24 @@ def load_arguments(settings: ModelSettings, device: str | None, *, empty: bool) 
             raise UserError(f"must be cpu, cuda or mps: {one_line(str(error))}", option="device") from None
     folder, offline = locate_checkpoint(settings.path, settings.revision)
     checkpoint = Checkpoint(folder, settings.revision, offline)
-    with explaining_loading(folder):
-        model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
-        tokenizer: PreTrainedTokenizerBase = model.tokenizer
-        idioms = checkpoint.read(
-            IDIOM_TOKENS, lambda content: saved_idiom_tokens(content, tokenizer.get_vocab())
-        )
-        if idioms is not None:
-            remove_rules(tokenizer, idioms.expressions)
-            if settings.replace_expressions is not None:
-                idioms.replace = settings.replace_expressions
-        elif settings.replace_expressions:
-            message = f"the model {folder} has no idiom tokens to replace them with"
-            raise UserError(message, option="model.replace_expressions=true")
-        prompts = prompts_of(model.prompts, settings)
-    return {
+    model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
+    tokenizer: PreTrainedTokenizerBase = model.tokenizer
+    idioms = checkpoint.read(IDIOM_TOKENS, lambda content: saved_idiom_tokens(content, tokenizer.get_vocab()))
+    if idioms is not None:
+        remove_rules(tokenizer, idioms.expressions)
+        if settings.replace_expressions is not None:
+            idioms.replace = settings.replace_expressions
+    elif settings.replace_expressions:
+        message = f"the model {folder} has no idiom tokens to replace them with"
+        raise UserError(message, option="model.replace_expressions=true")
+    arguments = {
         "model": model,
-        "prompts": prompts,
+        "prompts": prompts_of(model.prompts, settings),
         "tokens_per_forward": settings.tokens_per_forward,
         "idiom_tokens": idioms,
         "raw_spans": settings.span_from == "last_hidden_state",
-        "checkpoint": checkpoint,
     }
+    return checkpoint, arguments
 
 
 def load_model(

@@ -168,13 +168,13 @@ class Read(NamedTuple):
 
     Attributes:
         text: with prompt, meanings and idiom tokens.
+        span: the request's, moved to its new offsets.
         tokens: of the text.
-        num_skipped: tokens at its start that are not pooled.
     """
 
     text: str
+    span: Span | None
     tokens: Tokens
-    num_skipped: int
 
 
 class InsertedMeanings(Protocol):
@@ -224,12 +224,10 @@ class Reader(NamedTuple):
         ]
 
     def read(self, requests: Sequence[EmbeddingRequest]) -> list[Read]:
-        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
-        texts = [text for text, _ in self.render(requests)]
-        return [
-            Read(text, tokens, self.num_skipped(tokens, request))
-            for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
-        ]
+        """Each request's text as the model reads it, and its tokens."""
+        rendered = self.render(requests)
+        tokens = self.tokenizer([text for text, _ in rendered])
+        return [Read(text, span, ids) for (text, span), ids in zip(rendered, tokens, strict=True)]
 
     def are_truncated(self, requests: Sequence[EmbeddingRequest]) -> list[bool]:
         """Whether each request's text reaches the maximum length."""

@@ -425,16 +425,18 @@ def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 
 
 def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
-    read = encoder.reader.read([EmbeddingRequest(text) for text in texts])
+    requests, reader = list(map(EmbeddingRequest, texts)), encoder.reader
+    read = reader.read(requests)
     embeddings = encoder.embed_tokens([part.tokens.input_ids for part in read]).float().cpu()  # (B, T, D)
     rows_of = []
-    for part, tokens in zip(read, embeddings, strict=True):
-        pooled = tokens[part.num_skipped : len(part.tokens.input_ids)]  # (P, D)
+    for request, part, tokens in zip(requests, read, embeddings, strict=True):
+        num_skipped = reader.num_skipped(part.tokens, request)
+        pooled = tokens[num_skipped : len(part.tokens.input_ids)]  # (P, D)
         words = _WORD.findall(part.text)
         ends = list(accumulate(map(len, words)))
         rows = pooled.new_zeros(len(words) + 1, pooled.shape[1])
         # By its last character, since with some tokenizers a token begins with the blank before its word.
-        offsets = part.tokens.offsets[part.num_skipped :]
+        offsets = part.tokens.offsets[num_skipped:]
         owner = [bisect_left(ends, end) if start < end else len(words) for start, end in offsets]
         rows.index_add_(0, torch.tensor(owner), pooled)
         rows_of.append(WordRows(words, rows / pooled.sum(0).norm().clamp(min=1e-12)))

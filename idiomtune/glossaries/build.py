@@ -12,7 +12,6 @@ import torch
 
 from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
-from idiomtune.config.settings import LearnedModel
 from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.forward import tokens_of_span
@@ -23,7 +22,7 @@ from idiomtune.errors import UserError
 from idiomtune.glossaries.choose import choose_meanings
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.glossaries.usage_gate import LoadUsages
-from idiomtune.io.files import is_folder, list_names, user_path
+from idiomtune.io.files import is_folder, user_path
 from idiomtune.objectives import Objective
 from idiomtune.requests import EmbeddingRequest
 
@@ -59,8 +58,6 @@ def build_encoder(
         encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
-    if not isinstance(model, LearnedModel):
-        _check_tokens_are_read(encoder)
     return encoder
 
 
@@ -139,9 +136,9 @@ def _check_spans(encoder: GlossaryEncoder, requests: Iterable[EmbeddingRequest])
     problem = None
     for request in requests:
         if request.pooling == "span":
-            ((text, span),) = encoder.reader.render([request])
+            (read,) = encoder.reader.read([request])
             try:
-                tokens_of_span(encoder.reader.tokenizer([text])[0], span, request)
+                tokens_of_span(read, request)
                 return
             except UserError as error:
                 problem = problem or error
@@ -184,26 +181,3 @@ def idiom_expressions(
         message = "there is no such file; give train, a list of expressions, or a text file with one per line"
         raise UserError(message, option=option)
     return read_expressions(path), [path]
-
-
-def _check_tokens_are_read(encoder: GlossaryEncoder) -> None:
-    """Refuse meanings that replace expressions before these can become idiom tokens.
-
-    Raises:
-        UserError: if there are any; it names some.
-    """
-    meanings, tokens = encoder.meanings, encoder.idiom_tokens
-    if meanings is None or meanings.form != "replace" or tokens is None or not tokens.replace:
-        return
-    hidden = [
-        name
-        for name, token in tokens.token_of.items()
-        if token in tokens.in_text(name) - tokens.in_text(meanings.insert(name)[0])
-    ]
-    if hidden:
-        raise UserError(
-            "a meaning would replace expressions that have an idiom token, so their tokens would never be "
-            f"read: {list_names(hidden, 5)}. Take these out of the glossary, or give "
-            "model.glossary_form=append, model.glossary=[] or model.replace_expressions=false",
-            option="model.glossary_form=replace",
-        )

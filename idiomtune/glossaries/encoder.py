@@ -21,7 +21,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import requests_for, type_error
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import ForwardBatch, spans_within
+from idiomtune.encoder.forward import ForwardBatch, overlapping_tokens
 from idiomtune.encoder.loading import explaining_loading, load_arguments, load_settings
 from idiomtune.encoder.reading import Prompts, Reader
 from idiomtune.encoder.saved_expressions import record_file
@@ -110,11 +110,11 @@ class GlossaryEncoder(Encoder):
         is_section = isinstance(model, ModelSettings)
         settings = model if isinstance(model, ModelSettings) else _settings(model, options)
         with explaining_loading(settings.path):
-            super().__init__(**load_arguments(settings, device, empty=empty))
-            assert self.checkpoint is not None
+            checkpoint, arguments = load_arguments(settings, device, empty=empty)
+            super().__init__(**arguments)
             first: Any = self.model[0]
             hidden = first.get_embedding_dimension()
-            self.meanings = self.checkpoint.read(FILE, lambda content: saved_meanings(content, hidden))
+            self.meanings = checkpoint.read(FILE, lambda content: saved_meanings(content, hidden))
         if not is_section:
             self.meanings = choose_meanings(self, settings, labelled=labelled_usages)
 
@@ -127,12 +127,23 @@ class GlossaryEncoder(Encoder):
         empty: bool = False,
         **options: Any,
     ) -> Self:
-        """As :meth:`Encoder.from_pretrained`, with the glossary and the gate of the checkpoint.
+        """Load a sentence-transformers or plain transformers checkpoint, in float32, with its glossary.
 
         Args:
-            path, device, empty: as there. Of a section `model` the options `glossary*` are not followed: see
+            path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
+                command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
+                Or the section `model` of a configuration, whose options `glossary*` are not followed: see
                 :func:`idiomtune.glossaries.choose.choose_meanings`.
-            options: as there. `glossary` also takes tables in memory: expression → meaning.
+            device: `cpu`, `cuda` or `mps`; by default the fastest available.
+            empty: read no weights: it can read requests and refuse options, but embed nothing.
+            options: those of the section `model` (:doc:`/docs/reference/options`), as `max_length=64` or
+                `span_from="last_hidden_state"`; None = by default. `glossary` also takes tables in memory:
+                expression → meaning.
+
+        Raises:
+            UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
+                argument that is not among the options; if expressions should be replaced, but the model has
+                no idiom tokens.
         """
         if not isinstance(path, ModelSettings):
             path_text(path, "path")
@@ -234,13 +245,13 @@ class GlossaryEncoder(Encoder):
         if missing := len(requests) - len(uses):
             first = names[requests.index(None)]
             log.warning("%d of %d texts lack their expression, as %r: NaN", missing, len(requests), first)
-        is_within = spans_within([request for _, request, _ in uses], self.reader)
-        if not all(is_within):
-            beyond = [i for (i, *_), is_read in zip(uses, is_within, strict=True) if not is_read]
+        positions = list(map(overlapping_tokens, self.reader.read([request for _, request, _ in uses])))
+        if not all(positions):
+            beyond = [i for (i, *_), tokens in zip(uses, positions, strict=True) if not tokens]
             texts_beyond = dict.fromkeys(locations[i] if locations else f"text {i}" for i in beyond)
             message = "beyond the model's maximum length (%d tokens) an expression has no usage: %s"
             log.warning(message, self.model.max_seq_length, list_names([*texts_beyond], 5))
-        uses = [use for use, is_read in zip(uses, is_within, strict=True) if is_read]
+        uses = [use for use, tokens in zip(uses, positions, strict=True) if tokens]
         usages = [math.nan] * len(requests)
         if not uses:
             return usages
@@ -318,17 +329,13 @@ class GlossaryEncoder(Encoder):
         gated = GatedRequests(requests, self.reader, self.meanings, self.meanings.gate)
         return gated.requests, gated.combine
 
-    def embed(self, batch: ForwardBatch) -> Tensor:
-        """As :meth:`Encoder.embed`; of layers that are asked for, the gate's terms."""
-        if not batch.layer_spans:
-            return super().embed(batch)
+    def _layer_rows(self, batch: ForwardBatch, features: dict[str, Any]) -> Tensor:
+        """The gate's terms, which fill the first two places of a row."""
         assert self.meanings is not None
         assert self.meanings.gate is not None
         gate = self.meanings.gate
-        features, hidden = self._run(batch.texts, with_layers=True)
         terms = gate.terms(self._layer_features(batch, features, gate.layers))  # (U, 2)
-        padded = nn.functional.pad(terms, (0, self.dimension - 2))
-        return torch.cat([self._rows(batch, features, hidden), padded])
+        return nn.functional.pad(terms, (0, self.dimension - 2))
 
 
 def _settings(path: str | os.PathLike[str], options: dict[str, Any]) -> ModelSettings:

@@ -9,7 +9,7 @@ uses one that replaces the expression.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from idiomtune.expressions import Edit, ExpressionIndex, Span, find_with_adjectives, move_span, rewrite
+from idiomtune.expressions import ExpressionIndex, Span, find_with_adjectives, move_span, rewrite
 from idiomtune.io.files import write_json
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ FILE = "glossary.json"
 _FORMAT = 3
 _FIELDS = ("form", "about", "senses")
 _OPTIONAL = {"gate", "forms"}
-_MAX_CACHED_TEXTS = 200_000
 
 GlossaryForm = Literal["append", "replace"]
 
@@ -100,10 +99,6 @@ class GlossaryReader:
     gate: UsageClassifier | None = None
     forms: dict[str, list[str]] = Field(default_factory=dict)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickles: without caches."""
-        return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
-
     def override(self, **options: Any) -> GlossaryReader:
         """A copy with other options; None keeps an option."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
@@ -112,30 +107,19 @@ class GlossaryReader:
         """The meaning of an expression; "" for a name without a meaning."""
         return next(iter(self.senses[expression]), "")
 
-    def inserted_text(self, expression: str) -> str:
-        """The text that an expression gets: ` (made people relax)` after it, or the meaning instead of it."""
-        meaning = self.meaning(expression)
-        return meaning if self.form == "replace" else f" ({meaning})"
-
     def insert(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with meanings, and the span moved to its new offsets.
 
+        ` (made people relax)` is inserted after an expression, or the meaning instead of it.
         A span includes the meaning right after it: pooled together it
         found half as many paraphrases again as without (docs/results/knowledge.md). Of an expression that its
         meaning replaces, a span that holds any part has the whole meaning.
         """
-        new, edits = self._rewritten(text)
-        return new, None if span is None else move_span(span, edits)
-
-    @cached_property
-    def _rewritten(self) -> Callable[[str], tuple[str, list[Edit]]]:
-        return lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._rewrite)
-
-    def _rewrite(self, text: str) -> tuple[str, list[Edit]]:
-        matches = [match for match in self.find(text) if self.senses[match[2]]]
+        matches = [(*match[:2], self.meaning(match[2])) for match in self.find(text) if self.senses[match[2]]]
         if self.form == "append":
-            matches = [(end, end, name) for _, end, name in matches]
-        return rewrite(text, [(start, end, self.inserted_text(name)) for start, end, name in matches])
+            matches = [(end, end, f" ({meaning})") for _, end, meaning in matches]
+        new, edits = rewrite(text, matches)
+        return new, None if span is None else move_span(span, edits)
 
     def replace_expressions(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
         """The text with meanings instead of expressions, and each match's span before and after."""

@@ -51,21 +51,16 @@ def describe_glossary(
     return facts
 
 
-def read_learned(folder: Path) -> dict[str, Any] | None:
-    """The record that `idiomtune learn` wrote into a model's folder; None if there is none.
+def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
+    """The records of the glossaries that a model in a folder has learned, in their order.
 
     Raises:
-        UserError: if the record is damaged.
+        UserError: if the record that `idiomtune learn` wrote is damaged.
     """
-    path = folder / LEARNED
-    return dict(read_record(path)) if is_file(path) else None
-
-
-def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
-    """The records of the glossaries that a model in a folder has learned, in their order."""
-    record = read_learned(Path(resolve_model_path(model.path)))
-    if record is None:
+    path = Path(resolve_model_path(model.path)) / LEARNED
+    if not is_file(path):
         return []
+    record = read_record(path)
     return [*record.get("learned_before", []), *([record["glossary"]] if record["glossary"]["files"] else [])]
 
 

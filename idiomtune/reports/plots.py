@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,17 +54,6 @@ def draw_figures(run: RunResults) -> None:
                 if (figure := draw()) is not None:
                     folder.mkdir(parents=True, exist_ok=True)
                     figure.savefig(folder / f"{name}.png")
-
-
-@contextmanager
-def _save_figure(file: Path | io.BytesIO, width: float, height: float, **options: Any) -> Iterator[Any]:
-    """A figure to draw on, saved at the end with these options; its size is in inches."""
-    if isinstance(file, Path):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_STYLE | ({} if isinstance(file, Path) else _ON_THE_PAGE)):
-        figure = Figure(figsize=(width, height))
-        yield figure
-        figure.savefig(file, **{"dpi": 120, **options})
 
 
 # -------------------------------------------------------------------------------------- learning curves
@@ -162,9 +150,8 @@ def set_style(number: int) -> tuple[str, tuple[int, ...]]:
 def curves_svg(curves: Sequence[Curves]) -> str:
     """Charts one above the other, as a data URI; transparent, for a light or a dark page."""
     file = io.BytesIO()
-    heights = [_height(plot) for plot in curves]
-    with _save_figure(file, 5, sum(heights), format="svg", metadata={"Date": None}) as figure:
-        _draw_curves(figure, curves, heights, None)
+    with mpl.rc_context(_STYLE | _ON_THE_PAGE):
+        _draw_curves(curves, 5).savefig(file, format="svg", metadata={"Date": None})
     return data_uri(file.getvalue(), "image/svg+xml")
 
 
@@ -175,27 +162,18 @@ def data_uri(content: bytes, kind: str) -> str:
 
 def learning_curve(curves: Sequence[Curves], best_step: int | None, title: str, path: Path) -> None:
     """Charts one above the other; a dotted line marks the best checkpoint."""
-    heights = [_height(plot) + 1 for plot in curves]
-    with _save_figure(path, 8, sum(heights) + 0.4) as figure:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(_STYLE):
+        figure = _draw_curves(curves, 8, best_step)
         figure.suptitle(title, x=0.02, ha="left")
-        _draw_curves(figure, curves, heights, best_step)
+        figure.savefig(path)
 
 
-def _height(curves: Curves) -> float:
-    """Of a chart, in inches, with its title, the labels of its axis, and a legend below."""
-    return 3.0 + 0.2 * len(curves.labels)
-
-
-def _draw_curves(
-    figure: Any, curves: Sequence[Curves], heights: Sequence[float], best_step: int | None
-) -> None:
-    width, total = figure.get_size_inches()
-    bottom = sum(heights)
-    for chart, height in zip(curves, heights, strict=True):
-        below = 0.85 + 0.2 * len(chart.labels)  # inches for the axis' labels and the legend
-        bottom -= height
-        rectangle = 0.75 / width, (bottom + below) / total, 1 - 0.9 / width, (height - below - 0.35) / total
-        axes = figure.add_axes(rectangle)
+def _draw_curves(curves: Sequence[Curves], width: float, best_step: int | None = None) -> Figure:
+    heights = [3.4 + 0.2 * len(chart.labels) for chart in curves]  # inches, with a legend below each
+    figure = Figure(figsize=(width, sum(heights)), dpi=120, layout="constrained")
+    column = figure.subplots(len(curves), squeeze=False, height_ratios=heights)[:, 0]
+    for chart, axes in zip(curves, column, strict=True):
         looks = {}
         for line in chart.lines:
             colour, dashes = set_style(line.number)
@@ -213,8 +191,8 @@ def _draw_curves(
         axes.locator_params(nbins=5)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(looks) > 1 or chart.from_untrained:
-            below_axis = 0, -0.45 / (rectangle[3] * total)
-            axes.legend(looks.values(), looks, loc="upper left", bbox_to_anchor=below_axis)
+            axes.legend(looks.values(), looks, loc="upper left", bbox_to_anchor=(0, -0.2))
+    return figure
 
 
 def _score_range(values: Sequence[float]) -> tuple[float, float]:

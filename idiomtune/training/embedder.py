@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs
 from torch import Tensor
 
-from idiomtune.encoder.parallel import ParallelEncoder, embed_all
+from idiomtune.encoder.parallel import gather, run_batches
 from idiomtune.encoder.sharding import is_sharded
 from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.processes import Processes
@@ -74,10 +74,7 @@ class TrainableEmbedder:
 
     def __post_init__(self) -> None:
         # Autocast would keep the cast weights of every block until the last batch has run.
-        autocast = AutocastKwargs(enabled=self.autocast, cache_enabled=not is_sharded(self.encoder))
-        self._parallel = ParallelEncoder(
-            self.encoder, self.processes, lambda: self.accelerator.autocast(autocast)
-        )
+        self._autocast = AutocastKwargs(enabled=self.autocast, cache_enabled=not is_sharded(self.encoder))
 
     def __call__(self, requests: Sequence[EmbeddingRequest], step: int, micro: int = 0) -> Embedded:
         """Embed the R requests of a micro-step.
@@ -86,19 +83,24 @@ class TrainableEmbedder:
             step: the optimizer step; with the micro-step, it seeds dropout.
             micro: number of the micro-step in its step.
         """
+        none = torch.zeros(0, self.encoder.dimension, device=self.encoder.device)
         if not requests:  # a step that trains an objective's modules alone
             seed_everything(self.seed, step, micro)
-            rows = torch.zeros(0, self.encoder.dimension, device=self.encoder.device)
-            return Embedded(rows, 0, self.accelerator.backward)
+            return Embedded(none, 0, self.accelerator.backward)
 
         def seed(batch: int) -> None:
             seed_everything(self.seed, step, micro, 1 + batch)
 
-        partition = self._parallel.partition(self._drop_meanings(requests, step, micro))
+        partition = self.encoder.partition(self._drop_meanings(requests, step, micro), self.processes)
         batches, of_rank = partition.batches, partition.numbers[self.processes.rank]
+
+        def run(numbers: Sequence[int]) -> list[Tensor]:
+            with self.accelerator.autocast(self._autocast):  # each weight is cast once for all batches
+                return run_batches(self.encoder.embed, batches, numbers, seed)  # (n, D) each
+
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.caching):
-            pieces = self._parallel.run(batches, of_rank, seed)  # (n, D) each
-            rows = self._parallel.gather(pieces, partition)  # (R, D)
+            pieces = run(of_rank)
+            rows = gather(pieces, partition, self.processes, none)  # (R, D)
         num_texts = sum(batch.num_texts for batch in batches)
         seed_everything(self.seed, step, micro)  # for what the objective's own modules draw
         if self.processes.count == 1 and not self.caching:
@@ -110,7 +112,7 @@ class TrainableEmbedder:
             assert leaf.grad is not None
             for position, number in enumerate(of_rank):
                 # With caching each batch is run again, one at a time.
-                piece = self._parallel.run(batches, [number], seed)[0] if self.caching else pieces[position]
+                piece = run([number])[0] if self.caching else pieces[position]
                 rows_of_batch = torch.tensor(batches[number].requests, dtype=torch.long)  # (n,)
                 gradient = leaf.grad[rows_of_batch].to(piece.dtype)
                 piece.backward(gradient)  # type: ignore[no-untyped-call]
@@ -157,11 +159,10 @@ class FrozenEmbedder:
         text_counts: list[int] = []
         if new := list(dict.fromkeys(r for r in requests if r not in self._numbers)):
             self._encoder.eval()
-            autocast = self._accelerator.autocast
+            options = {"processes": self._processes, "autocast": self._accelerator.autocast}
             # Without a gate, which is for scoring: it changes with each evaluation.
-            embedded = embed_all(
-                self._encoder, new, self._processes, text_counts.append, autocast, with_readings=False
-            )
+            with torch.no_grad():
+                embedded = self._encoder(new, text_counts.append, **options, with_readings=False)
             self._numbers |= {r: len(self._numbers) + i for i, r in enumerate(new)}
             self._embeddings = torch.cat([self._embeddings, embedded.to(self._embeddings.dtype)])
         numbers = torch.tensor([self._numbers[r] for r in requests], dtype=torch.long)  # (R,)

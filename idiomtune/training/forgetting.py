@@ -17,7 +17,6 @@ from idiomtune.config import ForgettingSettings, TrainSettings
 from idiomtune.encoder.device import DeviceAndPrecision
 from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.forward import evaluation_mode
-from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.encoder.trained_parts import Adapters, check_peft
 from idiomtune.errors import UserError
@@ -143,9 +142,10 @@ class Distillation:
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
         num_texts = base.reader.num_texts(distinct)
-        with evaluation_mode(base), progress_bar("embedding by the base model", num_texts) as advance:
-            shared = processes or Processes()
-            self._embeddings = embed_all(base, distinct, shared, advance, with_readings=False).float()
+        bar = progress_bar("embedding by the base model", num_texts)
+        with torch.no_grad(), evaluation_mode(base), bar as advance:
+            embeddings: Tensor = base(distinct, advance, processes=processes, with_readings=False)
+        self._embeddings = embeddings.float()
         message = "distillation: %d embeddings of %d dimensions are kept in memory (%.1f MB)"
         log.info(message, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
 

@@ -13,9 +13,9 @@ from idiomtune.config import TrainSettings
 from idiomtune.data.user.load import read_corpus, user_splits
 from idiomtune.data.user.text_table import UserExamples
 from idiomtune.encoder.device import choose_device
-from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.errors import UserError
+from idiomtune.glossaries.encoder import GlossaryEncoder
 from idiomtune.io.files import write_jsonl
 from idiomtune.objectives.mixture import MixtureOptions
 from idiomtune.plugins.dataset import UserData
@@ -67,7 +67,8 @@ def _mine(settings: TrainSettings, data: UserData, file: Path | None) -> None:
     if examples.form != "pairs":
         raise UserError(f"{_OPTION} is for pairs, but the training data are {examples.form}")
     model = settings.model if options.model is None else model_settings(options.model, {})
-    encoder = Encoder.from_pretrained(model, device=choose_device(settings.device, settings.precision).device)
+    device = choose_device(settings.device, settings.precision).device
+    encoder = GlossaryEncoder.from_pretrained(model, device=device)
     anchors, others = zip(*_not_negatives(examples, corpus), strict=True)
     pairs = Dataset.from_dict({"anchor": anchors, "positive": others})
     more: dict[str, Any] = {"range_min": options.range_min, "range_max": options.range_max}

@@ -193,7 +193,8 @@ def test_a_prompt_is_left_out_of_the_mean_if_the_checkpoint_says_so(tiny: Encode
     theirs = [tiny.model.encode(r.text, prompt=prompts[r.instruction], convert_to_tensor=True) for r in asked]
     assert_close(tiny(asked), torch.stack(theirs), atol=1e-6, rtol=0)
     assert_close(tiny.encode(TEXTS), tiny.model.encode(TEXTS, convert_to_tensor=True), atol=1e-6, rtol=0)
-    assert tiny.reader.read(asked[:1])[0].num_skipped == 3  # [CLS] query :
+    (read,) = tiny.reader.read(asked[:1])
+    assert tiny.reader.num_skipped(read.tokens, asked[0]) == 3  # [CLS] query :
     tiny.prompts = Prompts(query="the " * 62)  # of 64 tokens two are special ones: none is left for the text
     with pytest.raises(UserError, match=r"model\.max_length"):
         tiny([EmbeddingRequest("ice broke", role="query")])

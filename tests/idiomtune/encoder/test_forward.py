@@ -7,9 +7,8 @@ from idiomtune import Encoder
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSpan,
-    _split_batches,
     layer_features,
-    plan_batches,
+    split_batches,
 )
 from idiomtune.encoder.reading import Prompts, is_truncated
 from idiomtune.requests import EmbeddingRequest, find_span
@@ -53,7 +52,7 @@ def test_texts_are_cut_by_their_padded_size() -> None:
         ([300] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
         ([10, 30, 20], 60, 1, None, [[1, 2], [0]]),  # the longest first, padded to its length
     ):
-        assert _split_batches(lengths, budget, min_batches, batch_size) == expected
+        assert split_batches(lengths, budget, min_batches, batch_size) == expected
 
 
 def test_what_layers_say_of_a_usage() -> None:
@@ -78,5 +77,6 @@ def test_what_is_not_read_of_a_text(tiny: Encoder) -> None:
     assert is_truncated(f"{text} More.", tokens, number)
     assert not is_truncated(f"{text} \n", tokens, number)
     requests = [EmbeddingRequest("He broke the ice."), EmbeddingRequest("ice " * 600)]
-    _, _, truncated = plan_batches(requests, tiny.reader, 8192, 1, None)
+    tiny.forward_batches(requests)
+    truncated = tiny.truncated
     assert truncated == {requests[1]}

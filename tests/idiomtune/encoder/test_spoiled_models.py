@@ -72,10 +72,8 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
     "NaN": (weights(lambda w: w | {LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
     "small vocabulary": (small_vocabulary, ["3000", "config.json"]),
     "length -5": (setting(TOKENIZER, "model_max_length", -5), [TOKENIZER, "model_max_length", "-5"]),
-    "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
 }
 REFUSED: dict[str, Spoil] = {
-    "zero words": weights(lambda w: {n: t * 0 if "word_emb" in n else t for n, t in w.items()}),
     # The libraries tell, in whatever way: their reason has to be one line.
     "dtype": setting("config.json", "dtype", "float8"),
     "nested": lambda f: (f / TOKENIZER).write_text("[" * 100_000),

@@ -19,12 +19,10 @@ from torch.nn.functional import normalize
 from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.forward import evaluation_mode
-from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.errors import UserError
 from idiomtune.glossaries.meanings import GlossaryReader, UsageClassifier
 from idiomtune.glossaries.usage_gate import fit_usage_gate
-from idiomtune.io.processes import Processes
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import FrozenEmbedder
 from idiomtune.training.forgetting import Distillation
@@ -127,7 +125,6 @@ def test_texts_are_mixed_by_their_usage(
     assert torch.allclose(after[3:], before[3:], atol=1e-6)
 
     gated.meanings = meanings
-    assert torch.allclose(embed_all(gated, requests, Processes()), after, atol=1e-6)
     gated.save(tmp_path / "saved")
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
     assert torch.allclose(loaded(requests), after, atol=1e-6)
@@ -164,8 +161,7 @@ def test_texts_count_once_and_are_tokenized_together(gated: Any, monkeypatch: py
     requests = [EmbeddingRequest(ICE), EmbeddingRequest(RUN), EmbeddingRequest("nothing")]
     passes: list[int] = []
     gated(requests, passes.append)
-    embed_all(gated, requests, Processes(), passes.append)
-    assert sum(passes) == 2 * len(requests)
+    assert sum(passes) == len(requests)
     calls = Mock(side_effect=Tokenizer.__call__)
     monkeypatch.setattr(Tokenizer, "__call__", lambda *arguments: calls(*arguments))
     gated.readings([EmbeddingRequest(f"{i}: {ICE}") for i in range(9)])

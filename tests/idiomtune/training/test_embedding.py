@@ -9,9 +9,7 @@ import torch
 from idiomloss import InfoNCELoss, candidate_masks
 from idiomtune import Encoder
 from idiomtune.encoder.device import choose_device, start_processes
-from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.trained_parts import checkpoint_activations
-from idiomtune.io.processes import Processes
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.embedder import TrainableEmbedder
 
@@ -100,21 +98,22 @@ def test_views_of_a_text_have_dropout_of_their_own(tiny: Encoder, caching: bool)
         assert not torch.allclose(embedded.rows[i], embedded.rows[i + 1], atol=1e-3)
     embedded.backward(embedded.rows[::3].sum())
     tiny.eval()
-    rows = embed_all(tiny, views, Processes())
+    rows = tiny(views)
     torch.testing.assert_close(rows[0], rows[1])
 
 
+@torch.no_grad()
 def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embeddings as of all at once, in their order; a text's sentence and span still share one pass."""
     texts = [f"{'very ' * (i % 7)}rough number {i}." for i in range(23)]
     requests = [EmbeddingRequest(text) for text in texts] + [
         EmbeddingRequest(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
     ]
-    whole = embed_all(tiny, requests, Processes())
-    monkeypatch.setattr("idiomtune.encoder.parallel._CHUNK_SIZE", 9)
+    whole = tiny(requests)
+    monkeypatch.setattr("idiomtune.encoder.encoder._CHUNK_SIZE", 9)
     seen: list[int] = []
     with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
-        in_parts = embed_all(tiny, requests, Processes(), seen.append)
+        in_parts = tiny(requests, seen.append)
     passes = [call.args[0].num_texts for call in embed.call_args_list]
     torch.testing.assert_close(in_parts, whole, atol=1e-6, rtol=1e-5)
     assert max(passes) <= 9

@@ -183,7 +183,8 @@ def test_an_error_of_one_process_ends_all(
 
 def test_forward_batches_are_divided_by_their_size() -> None:
     batches = [
-        ForwardBatch([[0] * length] * number, [], []) for length, number in ((9, 1), (4, 2), (3, 2), (2, 2))
+        ForwardBatch([[0] * length] * number, [], [], [])
+        for length, number in ((9, 1), (4, 2), (3, 2), (2, 2))
     ]
     assert partition_by_size(batches, 2).numbers == [[0, 3], [1, 2]]
     assert partition_by_size(batches, 5).numbers == [[0], [1], [2], [3], []]

@@ -8,7 +8,6 @@ import torch
 
 from idiomtune import Encoder
 from idiomtune.benchmarks import embeddings
-from idiomtune.encoder.parallel import embed_all
 from idiomtune.errors import UserError
 from idiomtune.training import loop
 from tests.tiny_runs import train
@@ -19,13 +18,13 @@ LAST = ["trainer.max_steps=2", "eval.every=end", "eval.cache=false"]
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
-    real = embed_all
+    real = embeddings.embed_now
 
-    def counted(encoder: Any, requests: Any, *others: Any, **options: Any) -> torch.Tensor:
+    def counted(encoder: Any, requests: Any, *others: Any) -> torch.Tensor:
         counts.append(len(requests))
-        return real(encoder, requests, *others, **options)
+        return real(encoder, requests, *others)
 
-    monkeypatch.setattr(embeddings, "embed_all", counted)
+    monkeypatch.setattr(embeddings, "embed_now", counted)
     return counts
 
 
