@@ -621,12 +621,6 @@ def _landmarks(
     return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
 
 
-def find_nested(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:
-    """Expression → other expressions within it, for those with any."""
-    index = ExpressionIndex(names := list(expressions), forms)
-    return {name: others for name in names if (others := index.inside(name))}
-
-
 @lru_cache(maxsize=100_000)
 def _beginnings(forms: tuple[str, ...]) -> tuple[frozenset[str], list[tuple[str, int]]]:
     """The first letters of a word's forms; these with their position in the form.
