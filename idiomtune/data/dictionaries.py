@@ -149,7 +149,7 @@ def read_wiktionary(
         UserError: if the file cannot be read, or has no such expression.
     """
     senses: dict[str, list[DictionaryEntry]] = {}
-    references: dict[str, tuple[str, str]] = {}  # word → what it refers to, its meaning if that has none
+    references: dict[str, tuple[str, DictionaryEntry]] = {}  # word → what it refers to, its own
     forms: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for number, line in enumerate(lines_of(path), 1):
         is_whole = line.rstrip()[-1:] in (b"}", b"")
@@ -171,24 +171,23 @@ def read_wiktionary(
                 forms[word][name] = None
         for sense in entry.senses:
             is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
-            meaning = (sense.glosses or [""])[-1]
-            referred = _REFERENCE.match(meaning)
+            gloss = (sense.glosses or [""])[-1]
+            item = DictionaryEntry(word, gloss, pos, source=source, licence="cc-by-sa-4.0")
+            referred = _REFERENCE.match(gloss)
             if sense.form_of:
                 forms[str(sense.form_of[0].get("word"))][word] = None
             elif sense.alt_of or referred:
                 target = str(sense.alt_of[0].get("word")) if sense.alt_of else referred["target"].strip()  # type: ignore[index]
                 is_meaning = is_wanted and referred is not None and referred["synonym"]
-                references.setdefault(word, (target, target if is_meaning else ""))
+                references.setdefault(word, (target, item._replace(meaning=target if is_meaning else "")))
             elif is_wanted:
-                item = DictionaryEntry(word, meaning, pos, source=source, licence="cc-by-sa-4.0")
                 senses.setdefault(word, []).append(item)
     for word in references.keys() - senses.keys():
-        (target, meaning), passed = references[word], {word}
+        (target, item), passed = references[word], {word}
         while target not in senses and target in references and target not in passed:
             passed.add(target)
-            target, meaning = references[target]
-        item = DictionaryEntry(word, meaning, source=source, licence="cc-by-sa-4.0")
-        targets = senses.get(target, [item] if meaning else [])
+            target, item = references[target]
+        targets = senses.get(target, [item] if item.meaning else [])
         senses[word] = [entry._replace(expression=word) for entry in targets]
     if not senses:
         raise UserError(f"has no expression of the language {language} with such senses", file=path)
