@@ -12,23 +12,19 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import chain, count, islice, repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idiomtune.data.notation import read_printed, split_forms, split_senses
 from idiomtune.data.sources import download
-from idiomtune.data.user.forms import GLOSSARY
-from idiomtune.data.user.source import Source
-from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import FUNCTION_WORDS, word_list
 from idiomtune.io.files import cache_folder, is_file, is_folder, user_path
-from idiomtune.io.tables import Row, has_header, lines_of, read_rows, rows_of
+from idiomtune.io.tables import lines_of
 
 T = TypeVar("T")
 Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
@@ -51,27 +47,27 @@ _PARTS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}  
 _LIVING = ("05", "20")  # WordNet's files of animals and plants
 
 
-class DictionaryEntry(NamedTuple):
-    """One sense of an expression in a dictionary.
+class Entry(NamedTuple):
+    """One sense of an expression, of a dictionary or a glossary.
 
     Attributes:
-        expression: as the dictionary lists it.
-        meaning: its complete definition.
+        expression: as a dictionary lists it: "break the ice", "take someone for a ride".
+        meaning: what it says in other words; "" where that is not known.
         part_of_speech: as the dictionary names it.
-        forms: inflected forms of the whole expression.
-        source, licence: whose it is.
-        literal, example: what a table says of it.
+        forms: its inflected forms, from a dictionary; without any, rules inflect its words.
+        language, source, licence, example: facts about it, which change no embedding.
+        literal: whether it is used literally too, or what it then means; None where that is not known.
     """
 
     expression: str
     meaning: str
-    part_of_speech: str = ""
+    part_of_speech: str | None = None
     forms: tuple[str, ...] = ()
-    language: str = ""
-    source: str = ""
-    licence: str = ""
-    literal: str = ""
-    example: str = ""
+    language: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    literal: bool | str | None = None
+    example: str | None = None
 
 
 def is_expression(text: str) -> bool:
@@ -132,7 +128,7 @@ def wiktionary_file(location: str | None, language: str) -> tuple[Path, str]:
 
 def read_wiktionary(
     path: Path, source: str, language: str, report: Report, *, all_senses: bool = False
-) -> list[DictionaryEntry]:
+) -> list[Entry]:
     """The expressions of a language, each with its senses in the dictionary's order.
 
     Lines are read one at a time. A cross-reference ("alternative form of …") has the senses of what it refers
@@ -148,8 +144,8 @@ def read_wiktionary(
     Raises:
         UserError: if the file cannot be read, or has no such expression.
     """
-    senses: dict[str, list[DictionaryEntry]] = {}
-    references: dict[str, tuple[str, DictionaryEntry]] = {}  # word → what it refers to, its own
+    senses: dict[str, list[Entry]] = {}
+    references: dict[str, tuple[str, Entry]] = {}  # word → what it refers to, its own
     forms: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for number, line in enumerate(lines_of(path), 1):
         is_whole = line.rstrip()[-1:] in (b"}", b"")
@@ -172,7 +168,7 @@ def read_wiktionary(
         for sense in entry.senses:
             is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
             gloss = (sense.glosses or [""])[-1]
-            item = DictionaryEntry(word, gloss, pos, source=source, licence="cc-by-sa-4.0")
+            item = Entry(word, gloss, pos, (), language, source, "cc-by-sa-4.0")
             referred = _REFERENCE.match(gloss)
             if sense.form_of:
                 forms[str(sense.form_of[0].get("word"))][word] = None
@@ -201,7 +197,7 @@ def read_wiktionary(
 # ---------------------------------------------------------------- WordNet
 
 
-def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
+def read_wordnet(location: str | None, report: Report) -> list[Entry]:
     """WordNet's lemmas of several words with their senses, the most frequent first.
 
     It does not mark idioms: names and names of species are left out, everything else is taken.
@@ -224,7 +220,7 @@ def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
             file="wordnet",
         )
     source, licence = _edition(folder / "data.noun")
-    senses: dict[str, list[tuple[int, DictionaryEntry]]] = {}
+    senses: dict[str, list[tuple[int, Entry]]] = {}
     for part, name in _PARTS.items():
         synsets = dict(_records(folder / f"data.{part}", _synset, report))
         forms: defaultdict[str, list[str]] = defaultdict(list)
@@ -235,7 +231,7 @@ def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
         for lemma, num_met, ids in _records(folder / f"index.{part}", _lemma, report):
             for words, gloss in map(synsets.get, ids, repeat(((), ""))) if is_expression(lemma) else ():
                 for word in (word for word in words if word.lower() == lemma):
-                    item = DictionaryEntry(word, gloss, name, tuple(forms[lemma]), "", source, licence)
+                    item = Entry(word, gloss, name, tuple(forms[lemma]), "en", source, licence)
                     senses.setdefault(lemma, []).append((-num_met, item))
     return [entry for of_lemma in senses.values() for _, entry in sorted(of_lemma, key=lambda pair: pair[0])]
 
@@ -287,71 +283,3 @@ def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iter
                 report(path, f"line {number}", f"is not as wndb(5) has it: {error}")
             else:
                 yield record
-
-
-# ---------------------------------------------------------------- tables
-
-_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-_NOT_KEPT = ("no", "n", "false", "0")
-_FACTS = ("part_of_speech", "source", "licence", "language", "example")
-
-
-def read_tables(
-    sources: Iterable[Source], columns: Mapping[str, str], licence: str, report: Report
-) -> Iterator[DictionaryEntry]:
-    """The rows of any tables with expressions and meanings, in their order.
-
-    Args:
-        columns: role → the column that has it.
-        licence: of rows that state none.
-        report: gets rows without an expression or a meaning.
-    """
-    for source in sources:
-        name = source.name + (f"@{source.revision}" if source.revision else "")
-
-        def entries_of(record: UserRecord, name: str = name) -> list[DictionaryEntry]:
-            try:
-                if not is_kept(record):
-                    return []
-                facts = {role: " ".join((record.optional_text(role) or "").split()) for role in _FACTS}
-                facts |= {"source": facts["source"] or name, "licence": facts["licence"] or licence}
-                literal, forms = read_literal(record), read_forms(record)
-                facts["literal"] = ("no", "yes")[literal] if isinstance(literal, bool) else literal or ""
-                names = read_printed(record.text("expression")).forms
-                meanings = split_senses(record.text("meaning"))
-                return [DictionaryEntry(n, m, forms=forms, **facts) for n in names for m in meanings]
-            except FieldError as error:
-                report(name, f"row {record.number}", str(error))
-                return []
-
-        table = UserTable(source, [GLOSSARY], columns, "columns")
-        terms = None if source.path is None else rows_of_terms(source.path)
-        yield from chain.from_iterable(table.read(entries_of, terms))
-        table.log_unread()
-
-
-def rows_of_terms(path: Path) -> Iterator[Row] | None:
-    """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
-    rows = [] if has_header(path) else list(islice(read_rows(path), 2))
-    if len(rows) != 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
-        return None
-    return map(Row, count(1), rows_of(rows[0].values, str(path)))
-
-
-def is_kept(record: UserRecord) -> bool:
-    """Whether a row of a glossary counts: the column `keep`, if there is one, does not say no."""
-    return not record.names.get("keep") or (record.optional_text("keep") or "no").casefold() not in _NOT_KEPT
-
-
-def read_forms(record: UserRecord) -> tuple[str, ...]:
-    """The inflected forms in a row of a glossary. Raises FieldError."""
-    cells = record.list_in("forms") if record.has("forms") else []
-    if not all(isinstance(cell, str) for cell in cells):
-        raise record.error("forms", f"must be texts, got {cells!r}")
-    return tuple(form for cell in cells for form in split_forms(cell))
-
-
-def read_literal(record: UserRecord) -> bool | str | None:
-    """What a row of a glossary says of literal use: yes, no, the literal meaning, or nothing."""
-    text = record.optional_name("literal")
-    return None if text is None else _YES_OR_NO.get(text.strip().lower(), " ".join(text.split()))

@@ -5,26 +5,26 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 from torch.nn.functional import cosine_similarity
 
 from idiomtune.config.settings import GlossarySettings
-from idiomtune.data import dictionaries
-from idiomtune.data.dictionaries import DictionaryEntry, Report
+from idiomtune.data.dictionaries import Entry, Report, read_wiktionary, read_wordnet, wiktionary_file
 from idiomtune.data.user.source import find_sources
 from idiomtune.data.user.texts import read_texts
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, plain_expression
 from idiomtune.glossaries.encoder import GlossaryEncoder
-from idiomtune.glossaries.tables import first_clause, has_content, is_findable
+from idiomtune.glossaries.tables import first_clause, has_content, is_findable, read_leniently
 from idiomtune.io.files import list_names, one_line, sync, user_path
 from idiomtune.io.outputs import reserved_output
 
 log = logging.getLogger(__name__)
 
+_LITERAL: dict[object, object] = {True: "yes", False: "no", None: ""}
 _SQUARE = re.compile(r"\[[^][]*\]")
 
 
@@ -51,7 +51,9 @@ def glossary(options: GlossarySettings) -> Path:
         if options.max_similarity is not None:
             senses = _drop_self_explaining(senses, options.similarity_model, options.max_similarity)
         rows = [
-            entry._asdict() | {"expression": name, "forms": "; ".join(entry.forms), "sense": number}
+            {fact: "" if value is None else value for fact, value in entry._asdict().items()}
+            | {"expression": name, "forms": "; ".join(entry.forms), "sense": number}
+            | {"literal": _LITERAL.get(entry.literal, entry.literal)}
             for name, entries in senses.items()
             for number, entry in enumerate(entries, 1)
         ]
@@ -70,7 +72,7 @@ def glossary(options: GlossarySettings) -> Path:
     return output
 
 
-def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
+def _usable(options: GlossarySettings) -> dict[str, list[Entry]]:
     """Expression → its senses in the first dictionary that has it, each in one clause."""
     num_bad = 0
 
@@ -82,7 +84,7 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
             message = f"{one_line(problem)}. More than bad_rows={options.bad_rows}: is it the right file?"
             raise UserError(message, file=file, row=row)
 
-    senses: dict[str, list[DictionaryEntry]] = {}
+    senses: dict[str, list[Entry]] = {}
     spellings: dict[str, str] = {}
     for name, origin in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
         earlier, left_out = frozenset(spellings), list[str]()
@@ -112,27 +114,30 @@ def _is_usable(expression: str) -> bool:
         return False
 
 
-def _entries(
-    name: str, location: str | None, options: GlossarySettings, skip: Report
-) -> Iterable[DictionaryEntry]:
+def _entries(name: str, location: str | None, options: GlossarySettings, skip: Report) -> Iterator[Entry]:
     if name == "wiktionary":
         language = options.language or "en"
-        path, source = dictionaries.wiktionary_file(location, language)
-        entries = dictionaries.read_wiktionary(path, source, language, skip, all_senses=options.all_senses)
-        return (entry._replace(language=language) for entry in entries)
-    if name == "wordnet":
-        return (entry._replace(language="en") for entry in dictionaries.read_wordnet(location, skip))
-    if name == "files" and location is None:
+        path, source = wiktionary_file(location, language)
+        yield from read_wiktionary(path, source, language, skip, all_senses=options.all_senses)
+    elif name == "wordnet":
+        yield from read_wordnet(location, skip)
+    elif name == "files" and location is None:
         raise UserError("needs path=<file or folder of tables>", option="from", file=name)
-    tables = find_sources([location or name], "path" if location else "from")
-    rows = dictionaries.read_tables(tables, options.columns or {}, options.licence, skip)
-    return (entry._replace(language=entry.language or options.language or "") for entry in rows)
+    else:
+        for table in find_sources([location or name], "path" if location else "from"):
+            source = table.name + (f"@{table.revision}" if table.revision else "")
+            for entry in read_leniently(table, options.columns or {}, skip):
+                yield entry._replace(
+                    language=entry.language or options.language,
+                    source=entry.source or source,
+                    licence=entry.licence or options.licence,
+                )
 
 
-def meaning(entry: DictionaryEntry) -> str:
+def meaning(entry: Entry) -> str:
     """The first clause of a definition, without labels in brackets; "" if no word is left.
 
-    >>> meaning(DictionaryEntry("kick the bucket", "[intransitive] To die; to pass away.", "verb"))
+    >>> meaning(Entry("kick the bucket", "[intransitive] To die; to pass away.", "verb"))
     'die'
     """
     clause = first_clause(" ".join(_SQUARE.sub("", entry.meaning).split())).strip(" .:,")
@@ -141,9 +146,7 @@ def meaning(entry: DictionaryEntry) -> str:
     return one_line(clause) if any(c.isalnum() for c in clause) else ""
 
 
-def _drop_self_explaining(
-    senses: dict[str, list[DictionaryEntry]], model: str, limit: float
-) -> dict[str, list[DictionaryEntry]]:
+def _drop_self_explaining(senses: dict[str, list[Entry]], model: str, limit: float) -> dict[str, list[Entry]]:
     """The expressions without self-explaining ones, such as "birth rate".
 
     Raises:
