@@ -77,8 +77,8 @@ def nearest(name: str, names: Sequence[str]) -> list[str]:
 def options_called(name: str, config: Mapping[str, Any]) -> list[str]:
     """Options of this name in any section, for a name without its section."""
     name = _CALLED.get(name, name)
-    places = [f".{option}.".partition(f".{name}.") for option in flat(config)]
-    return [*dict.fromkeys(f"{above}.{name}".lstrip(".") for above, found, _ in places if found)][:3]
+    parts = [f".{option}.".partition(f".{name}.") for option in flat(config)]
+    return [*dict.fromkeys(f"{above}.{name}".lstrip(".") for above, middle, _ in parts if middle)][:3]
 
 
 def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> tuple[list[str], dict[Any, Any]]:

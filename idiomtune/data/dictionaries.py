@@ -227,7 +227,7 @@ def read_wordnet(location: str | None, report: Report) -> list[Entry]:
         if is_file(exceptions := folder / f"{part}.exc"):
             for form, *lemmas in _records(exceptions, list, report):
                 for lemma in lemmas:
-                    forms[_spaced(lemma)].append(_spaced(form))
+                    forms[_insert_blanks(lemma)].append(_insert_blanks(form))
         for lemma, num_met, ids in _records(folder / f"index.{part}", _lemma, report):
             for words, gloss in map(synsets.get, ids, repeat(((), ""))) if is_expression(lemma) else ():
                 for word in (word for word in words if word.lower() == lemma):
@@ -236,7 +236,7 @@ def read_wordnet(location: str | None, report: Report) -> list[Entry]:
     return [entry for of_lemma in senses.values() for _, entry in sorted(of_lemma, key=lambda pair: pair[0])]
 
 
-def _spaced(word: str) -> str:
+def _insert_blanks(word: str) -> str:
     return word.replace("_", " ")
 
 
@@ -245,12 +245,12 @@ def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
     synsets = fields[6 + int(fields[3]) :]
     if len(synsets) != int(fields[2]):
         raise ValueError(f"{len(synsets)} senses, not {fields[2]}")
-    return _spaced(fields[0]), int(fields[5 + int(fields[3])]), synsets
+    return _insert_blanks(fields[0]), int(fields[5 + int(fields[3])]), synsets
 
 
 def _synset(fields: list[str]) -> tuple[str, tuple[list[str], str]]:
     """A line of the data: synset; words without names, definition."""
-    words = [_spaced(word.partition("(")[0]) for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
+    words = [_insert_blanks(word.partition("(")[0]) for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
     bar = fields.index("|")
     if fields[2] == "n":
         # "New York" is an instance; "Academy Award" and "Canis lupus" are names, "Dutch courage" is not.
