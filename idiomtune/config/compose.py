@@ -293,5 +293,6 @@ def _message(error: Exception) -> str:
         more = "; it also takes a folder, or <owner>/<name> on the Hub" if group == "model" else ""
         return f"{group}={name}: there is no such choice.{near}\n{group} has {', '.join(choices)}{more}"
     reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
-    override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-    return f"{override}{error}{reason}".partition("Config search path:")[0].strip()
+    if isinstance(error, OverrideParseException):
+        reason = f"\nA value with a comma, = or brackets needs quotation marks of its own: {error.override}"
+    return f"{error}{reason}".partition("Config search path:")[0].strip()

@@ -82,8 +82,7 @@ def overrides_of(
         return overrides
     if not is_folder(Path(folder)):
         raise UserError("there is no such folder", option="--config-dir", file=folder)
-    search = quote_value(f"file://{Path(folder).absolute()}")
-    return [*overrides, f"hydra.searchpath=[{search}]"]
+    return [*overrides, f"hydra.searchpath=[{quote_value(f'file://{Path(folder).absolute()}')}]"]
 
 
 def split_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
