@@ -60,7 +60,7 @@ def run_alone(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @run_alone
-def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
+def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: object) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
     Args:
@@ -87,7 +87,7 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
 
 
 @run_alone
-def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
+def resume(run: Run | str | Path = "auto", *overrides: str, **options: object) -> Run:
     """Finish an interrupted run; without a name the newest unfinished one in `checkpoints/`.
 
     >>> run = it.resume("runs/a")
@@ -105,7 +105,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
 
 
 @run_alone
-def check(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
+def check(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: object) -> None:
     """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
     >>> it.check("own", data=rows)
@@ -125,7 +125,7 @@ def evaluate(
     benchmarks: str | Sequence[str] | None = None,
     *overrides: str,
     glossary: Any = None,
-    **options: Any,
+    **options: object,
 ) -> Scores:
     """Score any model: `idiomtune evaluate`.
 
@@ -147,7 +147,7 @@ def evaluate(
 
 
 @run_alone
-def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> GlossaryEncoder:
+def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: object) -> GlossaryEncoder:
     """A model that has learned what expressions mean: `idiomtune learn`.
 
     Args:
@@ -173,7 +173,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
 
 
 @run_alone
-def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = None, **options: Any) -> Path:
+def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = None, **options: object) -> Path:
     """A glossary from dictionaries: `idiomtune glossary`.
 
     >>> path = it.glossary("wordnet", "idioms.tsv", texts=["He kicked the bucket."])
@@ -193,7 +193,7 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
 
 
 @run_alone
-def write(expressions: Any, output: str | Path, model: str, **options: Any) -> Path:
+def write(expressions: Any, output: str | Path, model: str, **options: object) -> Path:
     """A benchmark and training data for expressions of your own: `idiomtune write`.
 
     Args:
@@ -217,7 +217,7 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
 
 
 @run_alone
-def push(run: Run | str | Path, repo_id: str, **options: Any) -> str | None:
+def push(run: Run | str | Path, repo_id: str, **options: object) -> str | None:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 
     >>> it.push(run, "me/idioms", dry_run=True)                        # shows what would be pushed
@@ -230,7 +230,7 @@ def push(run: Run | str | Path, repo_id: str, **options: Any) -> str | None:
 
 
 @run_alone
-def report(*runs: Run | str | Path, **options: Any) -> Page:
+def report(*runs: Run | str | Path, **options: object) -> Page:
     """Compare runs: tables here, and a page: `idiomtune report`.
 
     >>> page = it.report(run, other, against=other)
@@ -325,7 +325,7 @@ def find(
 
 
 @run_alone
-def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
+def explore(*models: Run | str | Path, output: str | Path | None = None, **options: object) -> Page:
     """A page with the nearest texts of several models, side by side: `idiomtune explore`.
 
     >>> page = it.explore(run, corpus=["He broke the ice.", "The ice broke."])
@@ -550,11 +550,11 @@ class Run(_Shown, os.PathLike[str]):
         with Image.open(path) as image:
             return image.copy()
 
-    def resume(self, *overrides: str, **options: Any) -> Run:
+    def resume(self, *overrides: str, **options: object) -> Run:
         """Finish an interrupted run, or train a finished one on, as `trainer={"max_epochs": 9}`."""
         return resume(self, *overrides, **options)
 
-    def push(self, repo_id: str, **options: Any) -> str | None:
+    def push(self, repo_id: str, **options: object) -> str | None:
         """Publish the best checkpoint, see :func:`push`."""
         return push(self, repo_id, **options)
 
@@ -660,7 +660,7 @@ def _declare(options: Mapping[str, Any]) -> Options:
     return words, values
 
 
-def _model_path(model: Any, folder: Path | None = None) -> str:
+def _model_path(model: object, folder: Path | None = None) -> str:
     """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
     if folder is None or isinstance(model, type) or not (hasattr(model, "save") and hasattr(model, "encode")):
         return path_text(model, "model")
@@ -711,7 +711,7 @@ def _in_files(option: str, value: Any) -> Any:
     return path_text(value, option) if option in PATHS else value
 
 
-def _existing(path: Any, option: str) -> str:
+def _existing(path: object, option: str) -> str:
     """A run, a folder of runs, or a file of scores."""
     text = path_text(path, option)
     if not is_folder(existing := user_path(text, option)) and not is_file(existing):

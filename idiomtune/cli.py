@@ -9,8 +9,6 @@ have put modules there that have the names of packages.
 
 from __future__ import annotations
 
-import atexit
-import difflib
 import logging
 import os
 import re
@@ -23,33 +21,18 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from idiomtune.config import check
-from idiomtune.config.compose import Composed, compose, fill, hydra_message
-from idiomtune.config.settings import (
-    EvaluateSettings,
-    ExploreSettings,
-    FindSettings,
-    GlossarySettings,
-    LearnSettings,
-    NewSettings,
-    PushSettings,
-    ReportSettings,
-    ReviewSettings,
-    SelectSettings,
-    TextSearchSettings,
-    TrainSettings,
-    WriteSettings,
-)
-from idiomtune.config.words import (
-    check_sweep,
-    config_names,
-    overrides_of,
-    quote_value,
-    split_choices,
-    split_flags,
-)
+from idiomtune.config import settings as kinds
+from idiomtune.config import words as grammar
+from idiomtune.config.compose import Composed, by_hydra, explaining_errors, fill
+from idiomtune.config.validation import nearest
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
@@ -62,10 +45,6 @@ from idiomtune.training.resume import find_run
 from idiomtune.training.run_folder import RunFolder, remove_if_empty
 from idiomtune.training.start import new_sweep_folder, run_of, run_of_job
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are raised, with their traceback
 MISTAKE = 2  # exit status after an error that the user can fix
 _INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
 _AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to all is printed once
@@ -88,20 +67,20 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
-    "new": Program("tools/new", "folder", NewSettings),
-    "train": Program("train", "+experiment", TrainSettings),
-    "check": Program("train", "+experiment", TrainSettings),
-    "evaluate": Program("evaluate", "model", EvaluateSettings),
-    "learn": Program("learn", "model", LearnSettings),
-    "glossary": Program("glossary", "from", GlossarySettings),
-    "find": Program("tools/find", "texts", FindSettings),
-    "search": Program("tools/search", "model", TextSearchSettings),
-    "write": Program("tools/write", "expressions", WriteSettings),
-    "write select": Program("tools/select", "from", SelectSettings),
-    "write review": Program("tools/review", "folder", ReviewSettings),
-    "report": Program("tools/report", "runs", ReportSettings),
-    "explore": Program("tools/explore", "models", ExploreSettings),
-    "push": Program("push", "checkpoint", PushSettings),
+    "new": Program("tools/new", "folder", kinds.NewSettings),
+    "train": Program("train", "+experiment", kinds.TrainSettings),
+    "check": Program("train", "+experiment", kinds.TrainSettings),
+    "evaluate": Program("evaluate", "model", kinds.EvaluateSettings),
+    "learn": Program("learn", "model", kinds.LearnSettings),
+    "glossary": Program("glossary", "from", kinds.GlossarySettings),
+    "find": Program("tools/find", "texts", kinds.FindSettings),
+    "search": Program("tools/search", "model", kinds.TextSearchSettings),
+    "write": Program("tools/write", "expressions", kinds.WriteSettings),
+    "write select": Program("tools/select", "from", kinds.SelectSettings),
+    "write review": Program("tools/review", "folder", kinds.ReviewSettings),
+    "report": Program("tools/report", "runs", kinds.ReportSettings),
+    "explore": Program("tools/explore", "models", kinds.ExploreSettings),
+    "push": Program("push", "checkpoint", kinds.PushSettings),
 }
 
 
@@ -121,18 +100,10 @@ def run(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None =
     log_to_stderr()
     composed = configuration(name, words, values)
     if name != "train":
-        settings = settings_of(PROGRAMS[name].settings, composed.options)
-        return _function(name)(settings)
+        return _start(name, composed.options)
     folder, options = run_of(composed)
-    train(folder, options)
+    _start(name, options, folder)
     return folder.path
-
-
-def train(run: RunFolder, options: dict[str, Any]) -> float:
-    """The monitored score of the run's best checkpoint."""
-    settings = settings_of(TrainSettings, options)  # before torch is imported
-    score: float = _function("train")(settings, run)
-    return score
 
 
 def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
@@ -142,13 +113,13 @@ def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any
 
 def configuration(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Composed:
     """The configuration of a program; see :func:`run`."""
-    program = PROGRAMS[name]
-    flags, words = split_flags(words)
+    flags, words = grammar.split_flags(words)
     if search := next((word for word in words if word.startswith("+sweep=")), None):
         raise UserError(f"{search} is a search, which makes several runs: idiomtune train -m {search} …")
-    chosen, others = split_choices(values or {})
-    overrides = overrides_of([*words, *chosen], program.config, program.subject, flags.get("--config-dir"))
-    composed = compose(program.config, overrides, others)
+    chosen, others = grammar.split_choices(values or {})
+    config, subject, _ = PROGRAMS[name]
+    overrides = grammar.overrides_of([*words, *chosen], config, subject, flags.get("--config-dir"))
+    composed = fill(by_hydra(config, overrides), others)
     if composed.options.get("resume") is not None:
         composed.options["resume"] = find_run(composed.overrides)
     return composed
@@ -166,14 +137,16 @@ def settings_of(kind: type[ConfigSection], options: dict[str, Any]) -> Any:
     from idiomtune.data.user.load import forget_user_data
 
     forget_user_data()
-    if isinstance(settings, TrainSettings):
+    if isinstance(settings, kinds.TrainSettings):
         settings.objective.check_files(settings.data)
     return settings
 
 
-def _function(program: str) -> Any:
-    module, *_ = words = program.split()
-    return getattr(import_module(f"idiomtune.programs.{module}"), words[-1])
+def _start(name: str, options: dict[str, Any], *run: RunFolder) -> Any:
+    """What the program returns; of `train`, which has the folder of the run, its monitored score."""
+    settings = settings_of(PROGRAMS[name].settings, options)  # before torch is imported
+    module, *_ = words = name.split()
+    return getattr(import_module(f"idiomtune.programs.{module}"), words[-1])(settings, *run)
 
 
 # ------------------------------------------------------------------ from the command line
@@ -194,9 +167,9 @@ def main(words: Sequence[str] | None = None) -> None:
     elif name == "--version" or "--version" in arguments:
         print(f"idiomtune {__version__}")
     elif name not in PROGRAMS:
-        near = difflib.get_close_matches(name, PROGRAMS, n=1)
-        guess = f"did you mean idiomtune {near[0]}?" if near else f"there are {', '.join(PROGRAMS)}"
-        sys.exit(report_error(UserError(f"idiomtune has no program {name!r}: {guess}")))
+        near = "".join(f"did you mean idiomtune {program}? " for program in nearest(name, [*PROGRAMS]))
+        message = f"idiomtune has no program {name!r}: {near}there are {', '.join(PROGRAMS)}"
+        sys.exit(report_error(UserError(message)))
     elif {"--help", "-h"} & {*arguments} or (name == "train" and not arguments):
         print(help_text(PROGRAMS[name].config))
     else:
@@ -204,62 +177,36 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _exit_status(name: str, words: Sequence[str]) -> int:
+    """Run a program, and print the path or the last line that it returns."""
     try:
-        flags, others = split_flags(words)
+        flags, others = grammar.split_flags(words)
         if "-m" in flags:
-            _start_sweep(name, flags, others)
+            _sweep(name, others, flags.get("--config-dir"))
         elif "--cfg" in flags:
-            from omegaconf import OmegaConf
-
             print(OmegaConf.to_yaml(configuration(name, words).config), end="")
         else:
-            return _show(run(name, words))
+            result = run(name, words)
+            result, outcome = result if isinstance(result, tuple) else (result, "passes")
+            if isinstance(result, Path | str) and rank_of_launch() == 0:
+                print(printable(str(result)))
+            return {"fails": 1, "cannot tell": 3}.get(outcome, 0)
+        return 0
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
+        if _wants_traceback() and isinstance(error, Exception):
             raise
         return report_error(error, unexpected=MISTAKE if name == "report" else 1)  # 1: a score fails
-    return 0
-
-
-def _show(result: object) -> int:
-    """Print the path, or the last line, that a program returns; gives the exit status of a report."""
-    result, outcome = result if isinstance(result, tuple) else (result, "passes")
-    if isinstance(result, Path | str) and rank_of_launch() == 0:
-        print(printable(str(result)))
-    return {"fails": 1, "cannot tell": 3}.get(outcome, 0)
-
-
-def _start_sweep(name: str, flags: Mapping[str, str], words: Sequence[str]) -> None:
-    """Replace this process by one in which Hydra reads its own command line, and starts the runs."""
-    program = PROGRAMS[name]
-    if name != "train":
-        raise UserError("-m: makes several runs of idiomtune train alone")
-    check_sweep(words)
-    folder = flags.get("--config-dir")
-    overrides = overrides_of(words, program.config, program.subject, folder, several=True)
-    is_search = any(o.startswith("+sweep=") or "sweeper=" in o for o in overrides)
-    if not rank_of_launch() and not is_search and not any(o.startswith(_SWEEP_FOLDER) for o in overrides):
-        overrides.append(f"{_SWEEP_FOLDER}{quote_value(str(new_sweep_folder(overrides)))}")
-    temporary = re.findall(rf"file://({re.escape(tempfile.gettempdir())}/idiomtune-\w+)", " ".join(overrides))
-    if rank_of_launch():  # where Hydra records what the main process records in the sweep's folder
-        temporary.append(tempfile.mkdtemp(prefix="idiomtune-"))
-        overrides.append(f"{_SWEEP_FOLDER}{quote_value(temporary[-1])}")
-    code = f"import sys; sys.path[:] = {sys.path!r}; from idiomtune.cli import sweep; sweep({temporary!r})"
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-c", code, "--multirun", *overrides])
 
 
 def help_text(config_name: str) -> str:
     """The comments of `conf/<config_name>.yaml`: those at its beginning, then each option with its own."""
     text = (CONF / f"{config_name}.yaml").read_text(encoding="utf-8").partition("\nhydra:")[0]
-    lines = text.splitlines()
-    number = next(i for i, line in enumerate(lines) if not line.startswith("#"))
-    head = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[:number])
+    head, options = re.split(r"^(?!#)", text, maxsplit=1, flags=re.MULTILINE)
+    head = re.sub("^# ?", "", head, flags=re.MULTILINE).rstrip("\n")
     for group in ("model", "experiment", "sweep"):
-        names = " | ".join(choice for choice in config_names(group) if choice != "pretrained")
+        names = " | ".join(choice for choice in grammar.config_names(group) if choice != "pretrained")
         names = textwrap.fill(names, width=105, subsequent_indent=" " * 15, break_on_hyphens=False)
         head = head.replace(f"<{group}s of conf>", names)
-    options = re.sub(r"^defaults:\n(  .*\n)+", "", "\n".join(lines[number:]), flags=re.MULTILINE).strip("\n")
+    options = re.sub(r"^defaults:\n(  .*\n)+", "", options, flags=re.MULTILINE).strip("\n")
     return f"{head}\n\n{options}"
 
 
@@ -273,63 +220,47 @@ def _programs_help() -> str:
 # ------------------------------------------------------------------ several runs of one command
 
 
-def sweep(temporary: Sequence[str] = ()) -> None:
-    """Start the runs of the command line by Hydra, which reads it, and show their scores in the end.
+def _sweep(name: str, words: Sequence[str], config_dir: str | None) -> None:
+    """Start the runs by Hydra, and show their scores in the end.
 
-    A failed job is reported and the next one starts; the exit status is that of the first failure. With
-    several processes a sweep ends with the first failure, which may concern one process only.
-
-    Args:
-        temporary: folders that are removed in the end.
+    A failed job is reported and the next one starts; the first failure is raised in the end. With several
+    processes a sweep ends with the first failure, which may concern one process only.
     """
-    import hydra
-
-    for path in temporary:
-        atexit.register(shutil.rmtree, path, ignore_errors=True)
-
-    wants_traceback = os.environ.get(TRACEBACKS) == "1"
-    os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
+    if name != "train":
+        raise UserError("-m: makes several runs of idiomtune train alone")
+    overrides = grammar.overrides_of(words, "train", PROGRAMS["train"].subject, config_dir, several=True)
+    folders = [o.removeprefix(_SWEEP_FOLDER).strip("'") for o in overrides if o.startswith(_SWEEP_FOLDER)]
+    is_search = any(o.startswith("+sweep=") or "sweeper=" in o for o in overrides)  # its folder is of conf/
+    if rank_of_launch() or not (folders or is_search):
+        # Hydra records in a temporary one what the main process records in the sweep's.
+        folders = [tempfile.mkdtemp() if rank_of_launch() else str(new_sweep_folder(overrides))]
+        overrides.append(f"{_SWEEP_FOLDER}{grammar.quote_value(folders[-1])}")
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
-
-    def job(config: DictConfig) -> float:
-        return _run_job(config, ends_launch=has_peers() and not wants_traceback)
-
-    status = 0
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
-    except (Exception, KeyboardInterrupt) as error:
-        if wants_traceback and isinstance(error, Exception):
-            raise
-        status = report_error(_explain(error))
-    is_search = any("sweeper=" in word or word.startswith("+sweep=") for word in sys.argv)  # shows itself
-    folders = [
-        Path(w.removeprefix(_SWEEP_FOLDER).strip("'")) for w in sys.argv if w.startswith(_SWEEP_FOLDER)
-    ]
-    if folders and not is_search:
-        _show_sweep(folders[-1])
-    sys.exit(status)
+        with explaining_errors(), initialize_config_dir(str(CONF), version_base="1.3"):
+            GlobalHydra.instance().hydra.multirun("train", _run_job, overrides)  # type: ignore[union-attr]
+    finally:
+        for folder in folders[-1:]:
+            _show_sweep(Path(folder))
 
 
-def _run_job(config: DictConfig, *, ends_launch: bool) -> float:
+def _run_job(config: DictConfig) -> float:
     """A job of the sweep: the monitored score of its run, for a search."""
     log_to_stderr()
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
-
     options = HydraConfig.get()
     try:
         composed = fill(OmegaConf.create({"hydra": options, **config}))
         if (run := run_of_job(composed)) is None:
             print(f"{options.runtime.output_dir}: this job is finished, and is skipped", file=sys.stderr)
             return float("nan")
-        score = train(*run)
+        score: float = _start("train", run[1], run[0])
         if rank_of_launch() == 0:
             print(printable(str(run[0].path)))
         return score
     except (Exception, SystemExit) as error:
         remove_if_empty(Path(options.runtime.output_dir), with_parents=False)
-        if ends_launch:
-            report_error(_explain(error))
+        if has_peers() and not _wants_traceback():
+            report_error(error)
         if isinstance(error, UserError):
             print_error(f"error: job {options.job.num}: {error}")
         if isinstance(error, SystemExit):  # of a user's module: Hydra would end the sweep, with its status
@@ -337,33 +268,26 @@ def _run_job(config: DictConfig, *, ends_launch: bool) -> float:
         raise
 
 
-def _explain(error: BaseException) -> BaseException:
-    """An error of Hydra's as a :class:`UserError`; any other unchanged."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return UserError(hide_secrets(hydra_message(error)))
-    return error
-
-
 def _show_sweep(folder: Path) -> None:
     """The table of a grid's jobs, also if some have failed. Without any, the folder is removed."""
-    if rank_of_launch() or not folder.is_dir():
-        return
-    if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
-        (folder / "multirun.yaml").unlink(missing_ok=True)
+    record = folder / "multirun.yaml"  # of Hydra; a search has none, and shows its trials itself
+    if rank_of_launch():
+        shutil.rmtree(folder, ignore_errors=True)
+    elif record.is_file() and [*folder.iterdir()] == [record]:
+        record.unlink()
+    if not record.is_file():
         remove_if_empty(folder, with_parents=True)
         return
     from idiomtune.reports.screens import show_finished_sweep
 
-    try:
-        show_finished_sweep(folder)
-    except Exception as error:  # it must not hide how the jobs ended
-        print_error(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
+    show_finished_sweep(folder)
 
 
 # ------------------------------------------------------------------ how a program ends
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 
 def report_error(error: BaseException, unexpected: int = 1) -> int:

@@ -511,34 +511,20 @@ class ExpressionIndex:
                 pieces += self._runs(text, before, after)
         return pieces
 
-    def inside(self, expression: str) -> list[str]:
-        """The other expressions within one of them."""
-        key = fold(expression)
-        matches = self._matches(key, 0, len(key), skip=key)
-        return list(dict.fromkeys(self._names[other] for _, other in matches))
-
-    def _matches(
-        self, text: str, start: int, end: int, *, skip: str | None = None
-    ) -> Iterator[tuple[list[Span], str]]:
-        """The runs of the longest match at each position that no earlier match covers.
-
-        Args:
-            excluding: an expression to skip.
-        """
-        matches = self._matches_of_words(text, start, end, skip)
+    def _matches(self, text: str, start: int, end: int) -> Iterator[tuple[list[Span], str]]:
+        """The runs of the longest match at each position that no earlier match covers."""
+        matches = self._matches_of_words(text, start, end)
         if self._unspaced is None:
             yield from matches
             return
-        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != skip]
+        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end)]
         after = start
         for runs, name in sorted([*matches, *pieces], key=lambda match: (match[0][0][0], -match[0][-1][1])):
             if runs[0][0] >= after:
                 after = runs[-1][1]
                 yield runs, name
 
-    def _matches_of_words(
-        self, text: str, start: int, end: int, skip: str | None
-    ) -> Iterator[tuple[list[Span], str]]:
+    def _matches_of_words(self, text: str, start: int, end: int) -> Iterator[tuple[list[Span], str]]:
         if not self._expressions:
             return
         plain = str.lower if text.isascii() else lower_case
@@ -555,8 +541,6 @@ class ExpressionIndex:
             (number for piece in pieces for number in self._by_words.get(piece, ())),
         )
         for number in dict.fromkeys(having):
-            if self._expressions[number] == skip:
-                continue
             beginnings, further, _ = _landmarks(*self._key(number))
             words = iter([word for word, *_ in text_words])
             # In their order: no pattern is compiled for others.
@@ -619,12 +603,6 @@ def _landmarks(
     further = [_beginnings(word.forms)[0] for word in others if word.stands_for is None]
     is_plain = all(word.stands_for is None and all(map(str.isalpha, word.forms)) for word in words)
     return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
-
-
-def find_nested(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:
-    """Expression → other expressions within it, for those with any."""
-    index = ExpressionIndex(names := list(expressions), forms)
-    return {name: others for name in names if (others := index.inside(name))}
 
 
 @lru_cache(maxsize=100_000)

@@ -30,9 +30,9 @@ from docs import conf, options, results, terms
 from idiomtune import Encoder
 from idiomtune.cli import PROGRAMS
 from idiomtune.config import check
-from idiomtune.config.compose import to_dict
+from idiomtune.config.compose import fill
 from idiomtune.config.sections import SearchSettings
-from idiomtune.config.words import check_sweep, config_names, overrides_of, split_flags
+from idiomtune.config.words import config_names, overrides_of, split_flags
 from idiomtune.data.idiolink import Document
 from idiomtune.plugins.models import CONF
 from idiomtune.training.resume import find_run, saved_config
@@ -117,8 +117,7 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
         check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
-    settings = OmegaConf.create({key: value for key, value in config.items() if key != "hydra"})
-    return to_dict(settings, throw_on_missing=False)
+    return fill(config, is_whole=False).options
 
 
 def check_program(program: str, arguments: list[str]) -> None:
@@ -129,8 +128,6 @@ def check_program(program: str, arguments: list[str]) -> None:
         return
     flags, words = split_flags([word for word in arguments if word not in ("--help", "--cfg", "job")])
     name, subject = PROGRAMS[program].config, PROGRAMS[program].subject
-    if "-m" in flags:
-        check_sweep(words)
     # Launchers are packages of their own.
     words = [word for word in words if not word.startswith(("hydra/launcher=", "hydra.launcher."))]
     overrides = overrides_of(words, name, subject, flags.get("--config-dir"), several="-m" in flags)

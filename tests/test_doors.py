@@ -15,13 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from omegaconf import OmegaConf
 
 import idiomtune as it
 from idiomtune import Encoder
 from idiomtune.api import evaluation_options
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
-from idiomtune.config.compose import compose_config, plain_values, to_dict, with_values
+from idiomtune.config.compose import by_hydra, compose_config, fill
 from idiomtune.config.words import unquote, word
 from idiomtune.io.tables import read_rows, rows_of, write_table, write_tables, write_texts
 from tests.programs import refused
@@ -172,8 +171,7 @@ def test_a_text_whose_embedding_is_not_finite_is_named(tiny: Any) -> None:
 
 def filled(option: str, value: Any) -> Any:
     """The value that an option of an evaluation has when it is given from Python."""
-    config = with_values(OmegaConf.create(compose_config("evaluate")), plain_values({option: value}))
-    return to_dict(config, throw_on_missing=True)[option]
+    return fill(by_hydra("evaluate", []), {option: value}).options[option]
 
 
 def test_a_text_from_python_is_taken_literally() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import show_value
+from idiomtune.io.files import flat, show_value
 from idiomtune.plugins.options import ConfigSection
 
 Settings = TypeVar("Settings", bound=ConfigSection)
@@ -30,44 +29,34 @@ def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") ->
     except ValidationError as error:
         messages: dict[str, list[str]] = {}  # option → the messages of its type's branches
         for problem in error.errors():
-            option = ".".join([*([section] if section else []), *_option(problem["loc"], config)])
-            texts = messages.setdefault(option, [])
-            unknown = problem["type"] == "extra_forbidden"
-            if (text := _no_such_option(option, config) if unknown else _message(problem)) not in texts:
-                texts.append(text)
-        lines = [
-            f"  {option}: {text}" if option else f"  {text}"
-            for option, texts in messages.items()
-            for text in _merge_messages(texts)
-        ]
+            names, siblings = _option(problem["loc"], config)
+            option = ".".join([*([section] if section else []), *names])
+            text = f"{problem['msg'].replace('Input should', 'must')}, got {show_value(problem['input'])}"
+            if problem["type"] == "extra_forbidden":
+                text = no_such_option(option, siblings)
+            elif problem["type"] == "value_error":
+                text = str(problem["ctx"]["error"])
+            elif problem["type"] == "missing":
+                text = "is missing"
+            if text not in messages.setdefault(option, []):
+                messages[option].append(text)
+        lines = [f"  {option}: ".removeprefix("  : ") + "; or ".join(messages[option]) for option in messages]
         plural = "s are" if len(lines) > 1 else " is"
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
 
 
-def _message(problem: ErrorDetails) -> str:
-    """The message for one of pydantic's errors."""
-    match problem["type"]:
-        case "missing":
-            return "is missing"
-        case "value_error":
-            return str(problem["ctx"]["error"])
-        case "literal_error":
-            return f"must be one of {problem['ctx']['expected']}, got {show_value(problem['input'])}"
-        case _:
-            return f"{problem['msg'].replace('Input should', 'must')}, got {show_value(problem['input'])}"
+def no_such_option(option: str, siblings: Mapping[Any, Any]) -> str:
+    """The message for an unknown option, with the likely one.
 
-
-def _no_such_option(option: str, config: dict[str, Any]) -> str:
-    """The message for an unknown option, with the likely one."""
-    *sections, name = option.split(".")
-    section: object = config
-    for part in sections:
-        section = section.get(part) if isinstance(section, dict) else None
-    others = [str(key) for key in section if key != name] if isinstance(section, dict) else []
-    if near := nearest(name, others):
-        return f"there is no such option. Did you mean {'.'.join([*sections, *near])}?"
-    elsewhere = [key for key in options_called(name, config) if key != option] if not sections else []
-    return "there is no such option" + (f". Did you mean {' or '.join(elsewhere)}?" if elsewhere else "")
+    Args:
+        siblings: the options of its section, with theirs.
+    """
+    above, dot, name = option.rpartition(".")
+    others = {str(key): value for key, value in siblings.items() if key not in (name, "hydra")}
+    near = [] if above else options_called(name, others)
+    near = near or [f"{above}{dot}{key}" for key in nearest(name, [*others])]
+    guess = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"there is no such option.{guess}\n{above or 'the configuration'} has {', '.join(others)}"
 
 
 # What other libraries call some options.
@@ -88,35 +77,21 @@ def nearest(name: str, names: Sequence[str]) -> list[str]:
 def options_called(name: str, config: Mapping[str, Any]) -> list[str]:
     """Options of this name in any section, for a name without its section."""
     name = _CALLED.get(name, name)
-    return [key for key in _option_names(config) if key.rpartition(".")[2] == name][:3]
+    parts = [f".{option}.".partition(f".{name}.") for option in flat(config)]
+    return [*dict.fromkeys(f"{above}.{name}".lstrip(".") for above, middle, _ in parts if middle)][:3]
 
 
-def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
-    for name, value in section.items():
-        yield f"{above}{name}"
-        if isinstance(value, dict):
-            yield from _option_names(value, f"{above}{name}.")
-
-
-def _merge_messages(texts: list[str]) -> list[str]:
-    """One message for an option with several types, if the messages differ only in the required type."""
-    parts = [text.rpartition(", got ") for text in texts]
-    if len({got for _, _, got in parts}) > 1 or not all(rule.startswith("must be ") for rule, _, _ in parts):
-        return texts
-    rule = ", or ".join(rule.removeprefix("must be ") for rule, _, _ in parts)
-    return [f"must be {rule}, got {parts[0][2]}"]
-
-
-def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
-    """The parts of an option's name, without those that pydantic adds (branches of a union: `list[str]`)."""
+def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> tuple[list[str], dict[Any, Any]]:
+    """An option's name without the parts that pydantic adds (branches: `list[str]`), and its section."""
     names: list[str] = []
+    section: dict[Any, Any] = config
     value: object = config
     for part in location:
         if not isinstance(value, dict) or not isinstance(part, str) or part == "[key]":
             break
         names.append(part)
-        value = value.get(part)
-    return names
+        section, value = value, value.get(part)
+    return names, section
 
 
 def no_such_score(key: str, keys: Sequence[str], run: str = "this run") -> str:

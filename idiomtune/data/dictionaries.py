@@ -9,28 +9,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import chain, count, islice
+from itertools import islice, repeat
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idiomtune.data.notation import read_printed, split_forms, split_senses
 from idiomtune.data.sources import download
-from idiomtune.data.user.forms import GLOSSARY
-from idiomtune.data.user.source import Source
-from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import FUNCTION_WORDS, word_list
-from idiomtune.io.files import cache_folder, is_file, is_folder, list_names, user_path
-from idiomtune.io.tables import Row, has_header, lines_of, read_rows, rows_of
-
-log = logging.getLogger(__name__)
+from idiomtune.io.files import cache_folder, is_file, is_folder, user_path
+from idiomtune.io.tables import lines_of
 
 T = TypeVar("T")
 Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
@@ -53,27 +47,27 @@ _PARTS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}  
 _LIVING = ("05", "20")  # WordNet's files of animals and plants
 
 
-class DictionaryEntry(NamedTuple):
-    """One sense of an expression in a dictionary.
+class Entry(NamedTuple):
+    """One sense of an expression, of a dictionary or a glossary.
 
     Attributes:
-        expression: as the dictionary lists it.
-        gloss: its complete definition.
+        expression: as a dictionary lists it: "break the ice", "take someone for a ride".
+        meaning: what it says in other words; "" where that is not known.
         part_of_speech: as the dictionary names it.
-        forms: inflected forms of the whole expression.
-        source, licence: whose it is.
-        language, literal, example: what a table says of it.
+        forms: its inflected forms, from a dictionary; without any, rules inflect its words.
+        language, source, licence, example: facts about it, which change no embedding.
+        literal: whether it is used literally too, or what it then means; None where that is not known.
     """
 
     expression: str
-    gloss: str
-    part_of_speech: str = ""
+    meaning: str
+    part_of_speech: str | None = None
     forms: tuple[str, ...] = ()
-    source: str = ""
-    licence: str = ""
-    language: str = ""
-    literal: str = ""
-    example: str = ""
+    language: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    literal: bool | str | None = None
+    example: str | None = None
 
 
 def is_expression(text: str) -> bool:
@@ -85,20 +79,11 @@ def is_expression(text: str) -> bool:
 # ---------------------------------------------------------------- Wiktionary
 
 
-class _Reference(BaseModel):
-    word: str
-
-
 class _Sense(BaseModel):
     glosses: list[str] = []
     tags: list[str] = []
-    alt_of: list[_Reference] = []
-    form_of: list[_Reference] = []
-
-
-class _WordForm(BaseModel):
-    form: str
-    tags: list[str] = []
+    alt_of: list[dict[str, Any]] = []
+    form_of: list[dict[str, Any]] = []
 
 
 class _DictionaryWord(BaseModel):
@@ -110,7 +95,7 @@ class _DictionaryWord(BaseModel):
     pos: str = ""
     tags: list[str] = []
     senses: list[_Sense] = []
-    forms: list[_WordForm] = []
+    forms: list[dict[str, Any]] = []
 
 
 def wiktionary_file(location: str | None, language: str) -> tuple[Path, str]:
@@ -143,7 +128,7 @@ def wiktionary_file(location: str | None, language: str) -> tuple[Path, str]:
 
 def read_wiktionary(
     path: Path, source: str, language: str, report: Report, *, all_senses: bool = False
-) -> list[DictionaryEntry]:
+) -> list[Entry]:
     """The expressions of a language, each with its senses in the dictionary's order.
 
     Lines are read one at a time. A cross-reference ("alternative form of …") has the senses of what it refers
@@ -159,9 +144,9 @@ def read_wiktionary(
     Raises:
         UserError: if the file cannot be read, or has no such expression.
     """
-    senses: dict[str, list[DictionaryEntry]] = {}
-    references: dict[str, tuple[str, DictionaryEntry]] = {}
-    forms: dict[str, list[str]] = {}
+    senses: dict[str, list[Entry]] = {}
+    references: dict[str, tuple[str, Entry]] = {}  # word → what it refers to, its own
+    forms: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for number, line in enumerate(lines_of(path), 1):
         is_whole = line.rstrip()[-1:] in (b"}", b"")
         if is_whole and not (line.strip() and (all_senses or any(part in line for part in _WORTH))):
@@ -170,39 +155,40 @@ def read_wiktionary(
             entry = _DictionaryWord.model_validate_json(line)
         except ValidationError as error:
             problem = error.errors()[0]
-            field = ".".join(map(str, problem["loc"]))
-            report(path, f"line {number}", f"field {field!r}: {problem['msg']}" if field else problem["msg"])
+            report(path, f"line {number}", f"field {'.'.join(map(str, problem['loc']))!r}: {problem['msg']}")
             continue
         word, pos = entry.word, entry.pos
         if language not in (entry.lang_code, entry.lang) or pos in _NO_IDIOMS or not is_expression(word):
             continue
         for form in entry.forms:
             # "has kicked the bucket" is found as "kicked the bucket".
-            if _NO_FORMS.isdisjoint(form.tags) and form.form.count(" ") == word.count(" "):
-                forms.setdefault(word, []).append(form.form)
+            name = str(form.get("form"))
+            if _NO_FORMS.isdisjoint(form.get("tags", ())) and name.count(" ") == word.count(" "):
+                forms[word][name] = None
         for sense in entry.senses:
             is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
-            parsed = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
-            referred = _REFERENCE.match(parsed.gloss)
+            gloss = (sense.glosses or [""])[-1]
+            item = Entry(word, gloss, pos, (), language, source, "cc-by-sa-4.0")
+            referred = _REFERENCE.match(gloss)
             if sense.form_of:
-                forms.setdefault(sense.form_of[0].word, []).append(word)
+                forms[str(sense.form_of[0].get("word"))][word] = None
             elif sense.alt_of or referred:
-                target = sense.alt_of[0].word if sense.alt_of else referred["target"].strip()  # type: ignore[index]
+                target = str(sense.alt_of[0].get("word")) if sense.alt_of else referred["target"].strip()  # type: ignore[index]
                 is_meaning = is_wanted and referred is not None and referred["synonym"]
-                references.setdefault(word, (target, parsed._replace(gloss=target if is_meaning else "")))
+                references.setdefault(word, (target, item._replace(meaning=target if is_meaning else "")))
             elif is_wanted:
-                senses.setdefault(word, []).append(parsed)
+                senses.setdefault(word, []).append(item)
     for word in references.keys() - senses.keys():
-        (target, parsed), passed = references[word], {word}
+        (target, item), passed = references[word], {word}
         while target not in senses and target in references and target not in passed:
             passed.add(target)
-            target, parsed = references[target]
-        targets = senses.get(target, [parsed] if parsed.gloss else [])
+            target, item = references[target]
+        targets = senses.get(target, [item] if item.meaning else [])
         senses[word] = [entry._replace(expression=word) for entry in targets]
     if not senses:
         raise UserError(f"has no expression of the language {language} with such senses", file=path)
     return [
-        entry._replace(forms=tuple(form for form in dict.fromkeys(forms.get(word, [])) if form != word))
+        entry._replace(forms=tuple(form for form in forms[word] if form != word))
         for word, entries in senses.items()
         for entry in entries
     ]
@@ -211,7 +197,7 @@ def read_wiktionary(
 # ---------------------------------------------------------------- WordNet
 
 
-def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
+def read_wordnet(location: str | None, report: Report) -> list[Entry]:
     """WordNet's lemmas of several words with their senses, the most frequent first.
 
     It does not mark idioms: names and names of species are left out, everything else is taken.
@@ -234,30 +220,24 @@ def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
             file="wordnet",
         )
     source, licence = _edition(folder / "data.noun")
-    senses: dict[str, list[tuple[int, DictionaryEntry]]] = {}
+    senses: dict[str, list[tuple[int, Entry]]] = {}
     for part, name in _PARTS.items():
-        wanted: dict[str, list[str]] = {}  # synset → lemmas
-        met: dict[str, int] = {}
-        for lemma, num_met, synsets in _records(folder / f"index.{part}", _lemma, report):
-            if is_expression(lemma):
-                met[lemma] = num_met
-                for synset in synsets:
-                    wanted.setdefault(synset, []).append(lemma)
-        forms: dict[str, list[str]] = {}
+        synsets = dict(_records(folder / f"data.{part}", _synset, report))
+        forms: defaultdict[str, list[str]] = defaultdict(list)
         if is_file(exceptions := folder / f"{part}.exc"):
-            for form, *lemmas in _records(exceptions, lambda fields: fields, report):
+            for form, *lemmas in _records(exceptions, list, report):
                 for lemma in lemmas:
-                    forms.setdefault(lemma.replace("_", " "), []).append(form.replace("_", " "))
-        by_synset: dict[tuple[str, str], DictionaryEntry] = {}
-        for synset, words, gloss in _records(folder / f"data.{part}", _synset, report):
-            for word in words if synset in wanted else ():
-                item = DictionaryEntry(word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence)
-                by_synset[synset, word.lower()] = item
-        for synset, lemmas in wanted.items():
-            for lemma in lemmas:
-                if entry := by_synset.get((synset, lemma)):
-                    senses.setdefault(lemma, []).append((-met[lemma], entry))
+                    forms[_insert_blanks(lemma)].append(_insert_blanks(form))
+        for lemma, num_met, ids in _records(folder / f"index.{part}", _lemma, report):
+            for words, gloss in map(synsets.get, ids, repeat(((), ""))) if is_expression(lemma) else ():
+                for word in (word for word in words if word.lower() == lemma):
+                    item = Entry(word, gloss, name, tuple(forms[lemma]), "en", source, licence)
+                    senses.setdefault(lemma, []).append((-num_met, item))
     return [entry for of_lemma in senses.values() for _, entry in sorted(of_lemma, key=lambda pair: pair[0])]
+
+
+def _insert_blanks(word: str) -> str:
+    return word.replace("_", " ")
 
 
 def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
@@ -265,19 +245,19 @@ def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
     synsets = fields[6 + int(fields[3]) :]
     if len(synsets) != int(fields[2]):
         raise ValueError(f"{len(synsets)} senses, not {fields[2]}")
-    return fields[0].replace("_", " "), int(fields[5 + int(fields[3])]), synsets
+    return _insert_blanks(fields[0]), int(fields[5 + int(fields[3])]), synsets
 
 
-def _synset(fields: list[str]) -> tuple[str, list[str], str]:
-    """A line of the data: synset, words without names, definition."""
-    words = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
+def _synset(fields: list[str]) -> tuple[str, tuple[list[str], str]]:
+    """A line of the data: synset; words without names, definition."""
+    words = [_insert_blanks(word.partition("(")[0]) for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
     bar = fields.index("|")
     if fields[2] == "n":
         # "New York" is an instance; "Academy Award" and "Canis lupus" are names, "Dutch courage" is not.
         is_living = fields[1] in _LIVING
         words = [word for word in words if not (is_living and word[0].isupper()) and not _is_name(word)]
         words = [] if "@i" in fields[:bar] else words
-    return fields[0], words, " ".join(fields[bar + 1 :])
+    return fields[0], (words, " ".join(fields[bar + 1 :]))
 
 
 def _is_name(word: str) -> bool:
@@ -303,83 +283,3 @@ def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iter
                 report(path, f"line {number}", f"is not as wndb(5) has it: {error}")
             else:
                 yield record
-
-
-# ---------------------------------------------------------------- tables
-
-_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-_NOT_KEPT = ("no", "n", "false", "0")
-_FACTS = ("part_of_speech", "source", "licence", "language", "example")
-
-
-def read_tables(
-    sources: Iterable[Source], columns: Mapping[str, str], licence: str, report: Report
-) -> Iterator[DictionaryEntry]:
-    """The rows of any tables with expressions and meanings, in their order.
-
-    Args:
-        columns: role → the column that has it.
-        licence: of rows that state none.
-        report: gets rows without an expression or a meaning.
-    """
-    return chain.from_iterable(_read_table(source, columns, licence, report) for source in sources)
-
-
-def _read_table(
-    source: Source, columns: Mapping[str, str], licence: str, report: Report
-) -> Iterator[DictionaryEntry]:
-    name = source.name + (f"@{source.revision}" if source.revision else "")
-    rewritten: list[str] = []
-
-    def entries_of(record: UserRecord) -> list[DictionaryEntry]:
-        try:
-            expression = record.text("expression")
-            if not is_kept(record):
-                return []
-            facts = {role: " ".join((record.optional_text(role) or "").split()) for role in _FACTS}
-            facts |= {"source": facts["source"] or name, "licence": facts["licence"] or licence}
-            literal, own_forms = read_literal(record), read_forms(record)
-            facts["literal"] = ("no", "yes")[literal] if isinstance(literal, bool) else literal or ""
-            if (forms := read_printed(expression).forms) != (expression,):
-                rewritten.append(f"{expression!r} as {' and '.join(map(repr, forms))}")
-            senses = split_senses(record.text("meaning"))
-            return [
-                DictionaryEntry(form, gloss, forms=own_forms, **facts) for form in forms for gloss in senses
-            ]
-        except FieldError as error:
-            report(name, f"row {record.number}", str(error))
-            return []
-
-    table = UserTable(source, [GLOSSARY], columns, "columns")
-    terms = None if source.path is None else rows_of_terms(source.path)
-    yield from chain.from_iterable(table.read(entries_of, terms))
-    table.log_unread()
-    if rewritten:
-        log.info("%s: read without the marks of a dictionary: %s", name, list_names(rewritten, 5))
-
-
-def rows_of_terms(path: Path) -> Iterator[Row] | None:
-    """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
-    rows = [] if has_header(path) else list(islice(read_rows(path), 2))
-    if len(rows) != 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
-        return None
-    return map(Row, count(1), rows_of(rows[0].values, str(path)))
-
-
-def is_kept(record: UserRecord) -> bool:
-    """Whether a row of a glossary counts: the column `keep`, if there is one, does not say no."""
-    return not record.names.get("keep") or (record.optional_text("keep") or "no").casefold() not in _NOT_KEPT
-
-
-def read_forms(record: UserRecord) -> tuple[str, ...]:
-    """The inflected forms in a row of a glossary. Raises FieldError."""
-    cells = record.list_in("forms") if record.has("forms") else []
-    if not all(isinstance(cell, str) for cell in cells):
-        raise record.error("forms", f"must be texts, got {cells!r}")
-    return tuple(form for cell in cells for form in split_forms(cell))
-
-
-def read_literal(record: UserRecord) -> bool | str | None:
-    """What a row of a glossary says of literal use: yes, no, the literal meaning, or nothing."""
-    text = record.optional_name("literal")
-    return None if text is None else _YES_OR_NO.get(text.strip().lower(), " ".join(text.split()))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from idiomtune.config import ModelSettings
-from idiomtune.data.dictionaries import is_kept, read_forms, read_literal, rows_of_terms
-from idiomtune.data.notation import Printed, read_printed, split_senses
+from idiomtune.data.dictionaries import Entry, Report
+from idiomtune.data.notation import Printed, read_printed, split_forms, split_senses
 from idiomtune.data.user.forms import EXPRESSIONS, GLOSSARY, PUBLISHED_GLOSSARIES
+from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
@@ -23,7 +25,7 @@ from idiomtune.expressions import (
 )
 from idiomtune.glossaries.meanings import GlossaryReader
 from idiomtune.io.files import fingerprints, is_file, is_folder, list_names, printable, user_path
-from idiomtune.io.tables import shown_path
+from idiomtune.io.tables import Row, has_header, read_rows, rows_of, shown_path
 
 log = logging.getLogger(__name__)
 
@@ -36,26 +38,9 @@ _PLAIN = re.compile(
 _OWNER = re.compile(r"\b(some)?one's\b")  # without its apostrophe, plain
 _SHOWN = 60  # characters of a meaning in a note
 _NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
-_FACTS = ("source", "licence")
-
-
-class Entry(NamedTuple):
-    """One sense of an expression.
-
-    Attributes:
-        expression: as a dictionary lists it: "break the ice", "take someone for a ride".
-        meaning: what it says in other words; "" where that is not known.
-        literal: whether it is used literally too, or what it then means; None where that is not known.
-        forms: its inflected forms, from a dictionary; without any, rules inflect its words.
-        source, licence: facts about it, which change no embedding.
-    """
-
-    expression: str
-    meaning: str
-    literal: bool | str | None = None
-    forms: tuple[str, ...] = ()
-    source: str | None = None
-    licence: str | None = None
+_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_NOT_KEPT = ("no", "n", "false", "0")
+_FACTS = ("part_of_speech", "language", "source", "licence", "example")
 
 
 class Glossary(NamedTuple):
@@ -82,9 +67,9 @@ class Glossary(NamedTuple):
     def forms(self) -> dict[str, list[str]]:
         """Expression → the inflected forms that its rows give, for those that have any."""
         forms: dict[str, list[str]] = {}
-        for name, *_, of_entry, _, _ in self.entries:
-            if of_entry and name in self.senses:
-                forms[name] = list(dict.fromkeys([*forms.get(name, []), *of_entry]))
+        for entry in self.entries:
+            if entry.forms and (name := entry.expression) in self.senses:
+                forms[name] = list(dict.fromkeys([*forms.get(name, []), *entry.forms]))
         return forms
 
     @property
@@ -197,7 +182,7 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
         table = UserTable(path, [*PUBLISHED_GLOSSARIES, GLOSSARY if needs_meanings else EXPRESSIONS])
         file, is_shipped = Path(shown_path(path)).name, path.parent == GLOSSARIES
         collectors = ({}, []) if is_shipped else (read_as, shortened)
-        records = table.read(partial(_entries, table, *collectors), rows_of_terms(path))
+        records = table.read(partial(_entries, table, *collectors), _rows_of_terms(path))
         for number, entry in (row for rows in records for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             origin = f"{file}, row {number}"
@@ -238,6 +223,29 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes), tuple(left_out))
 
 
+def read_leniently(source: Source, columns: Mapping[str, str], report: Report) -> Iterator[Entry]:
+    """The rows of a table, in their order; those that cannot be read are left out.
+
+    Args:
+        columns: role → the column that has it.
+        report: gets those rows.
+    """
+    table, read_as = UserTable(source, [GLOSSARY], columns, "columns"), dict[str, Printed]()
+
+    def entries_of(record: UserRecord) -> list[tuple[int, Entry]]:
+        try:
+            return _entries(table, read_as, [], record)
+        except ValueError as error:  # FieldError; too many placeholders
+            report(source.name, f"row {record.number}", str(error))
+            return []
+
+    for rows in table.read(entries_of, None if source.path is None else _rows_of_terms(source.path)):
+        yield from (entry for _, entry in rows)
+    table.log_unread()
+    if empty := [repr(name) for name, printed in read_as.items() if not printed.forms]:
+        log.warning("%s: left out, without a content word: %s", source.name, list_names(empty, 5))
+
+
 def _entries(
     table: UserTable, read_as: dict[str, Printed], shortened: list[str], record: UserRecord
 ) -> list[tuple[int, Entry]]:
@@ -259,18 +267,18 @@ def _entries(
             "without dashes between spaces, two hyphens in a row or unusual characters",
         )
     if table.form not in PUBLISHED_GLOSSARIES:
-        if not is_kept(record):
+        if not _is_kept(record):
             return []
-        facts = {role: record.optional_text(role) for role in _FACTS}
+        facts = {role: _one_line(record.text(role)) if record.has(role) else None for role in _FACTS}
         meaning = record.optional_text("meaning") or ""
         if meaning and not any(map(str.isalnum, meaning)):
             raise record.error("meaning", f"{_one_line(meaning)!r} contains no letter or digit")
         senses = [_one_line(sense) for sense in split_senses(meaning)]
         if sum(map(str.isalpha, meaning)) > sum(map(str.isalpha, "".join(senses))):
             shortened.append(expression)
-        literal, forms = read_literal(record), read_forms(record)
+        literal, forms = _read_literal(record), _read_forms(record)
         return [
-            (record.number, Entry(form, sense, literal, forms, **facts))
+            (record.number, Entry(form, sense, forms=forms, literal=literal, **facts))
             for form in printed.forms
             for sense in senses
         ]
@@ -283,6 +291,33 @@ def _entries(
         for meaning in senses
         if meaning not in _NO_MEANING
     ]
+
+
+def _rows_of_terms(path: Path) -> Iterator[Row] | None:
+    """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
+    rows = [] if has_header(path) else list(islice(read_rows(path), 2))
+    if len(rows) != 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
+        return None
+    return map(Row, count(1), rows_of(rows[0].values, str(path)))
+
+
+def _is_kept(record: UserRecord) -> bool:
+    """Whether a row of a glossary counts: the column `keep`, if there is one, does not say no."""
+    return not record.names.get("keep") or (record.optional_text("keep") or "no").casefold() not in _NOT_KEPT
+
+
+def _read_forms(record: UserRecord) -> tuple[str, ...]:
+    """The inflected forms in a row of a glossary. Raises FieldError."""
+    cells = record.list_in("forms") if record.has("forms") else []
+    if not all(isinstance(cell, str) for cell in cells):
+        raise record.error("forms", f"must be texts, got {cells!r}")
+    return tuple(form for cell in cells for form in split_forms(cell))
+
+
+def _read_literal(record: UserRecord) -> bool | str | None:
+    """What a row of a glossary says of literal use: yes, no, the literal meaning, or nothing."""
+    text = record.optional_name("literal")
+    return None if text is None else _YES_OR_NO.get(text.strip().lower(), " ".join(text.split()))
 
 
 def is_findable(expression: str) -> bool:

@@ -32,6 +32,7 @@ from idiomtune.reports.compare import beats_untrained, compare_monitored
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.score_tables import changes
 
+_TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction")
 # Derived works of these may have another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
 # Identifiers of the Hub's list that name no licence.
@@ -136,15 +137,11 @@ def _datasets(name: str, config: Mapping[str, Any]) -> list[LicensedSource]:
 def _own_data(options: Sequence[Any]) -> list[LicensedSource]:
     """The user's own data: the names of its files, without their folders; each data set of the Hub."""
     locations = [location for option in options for location in as_list(option or [])]
-    on_hub = [
-        re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", location)
-        for location in locations
-        if location.startswith("hf:")
-    ]
-    local = [Path(location) for location in locations if not location.startswith("hf:")]
-    files = dict.fromkeys(Path(shown_path(location)).name for location in local)
+    files = dict.fromkeys(Path(shown_path(Path(n))).name for n in locations if not n.startswith("hf:"))
     sources = [LicensedSource(f"the user's own data ({', '.join(files)})")] if files else []
-    return sources + [LicensedSource(repo, None, repo) for repo in on_hub]
+    on_hub = [name.removeprefix("hf:") for name in locations if name.startswith("hf:")]
+    repos = [re.sub(r"^([^/:@]+/[^/:@]+).*", r"\1", name) for name in on_hub]
+    return sources + [LicensedSource(repo, None, repo) for repo in repos]
 
 
 def common_licence(sources: Sequence[LicensedSource]) -> str | None:
@@ -166,14 +163,13 @@ def ask_for_licence(sources: Sequence[LicensedSource], option: str) -> str:
     return f"the model's licence does not follow from what it is made of: {names}; {hint}"
 
 
-def _identifier(name: Any) -> str | None:
+def _identifier(name: object) -> str | None:
     """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
     name = name.strip().lower() if isinstance(name, str) else ""
     is_known = " " not in name and name not in _NO_LICENCE
     return {"cc0": "cc0-1.0"}.get(name, name) if is_known else None
 
 
-TAGS = ("sentence-transformers", "sentence-similarity")
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
 
 
@@ -205,20 +201,21 @@ def model_card(
     datasets = None if objective is None else objective.datasets
     # On the user's own data alone, of which no idiom is known.
     is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
-    table = ScoreTable() if scores is None else scores_in(scores)
+    content = scores or {}
+    table = score_declaration(read_scores(content.get("scores", {}), content.get("records") or ()))
     # A leaderboard cannot tell the sample from a benchmark.
     results = [] if config["data"].get("sample") else eval_results(table)
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
-        "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
+        "tags": [*_TAGS, *([] if is_own else ["idioms"])],
         "license": licence or common_licence(sources_of(config, record.get("glossary"))),
         "base_model": base.repo_id,
         "datasets": [source.repo_id for source in data if source.repo_id] or None,
         "model_name": name if results else None,
         "eval_results": results or None,
     }
-    rows = changes(table, (scores or {}).get("baseline") or {}).rows
-    meta = (scores or {}).get("meta", {})
+    rows = changes(table, content.get("baseline") or {}).rows
+    meta = content.get("meta", {})
     glossary = record.get("glossary") or {}
     about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
     return write_card(
@@ -279,17 +276,17 @@ def learned_card(
     )
 
 
-def write_card(kind: Literal["trained", "learned"], metadata: Mapping[str, Any], **facts: Any) -> str:
+def write_card(kind: Literal["trained", "learned"], metadata: Mapping[str, Any], **facts: object) -> str:
     """A model's card.
 
     Args:
         metadata: what the Hub reads at its head, apart from what all models have in common.
         facts: the template's variables for this kind of model.
     """
-    common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+    data = ModelCardData(library_name=_TAGS[0], pipeline_tag=_TAGS[1], **metadata)
     file, filters = Path(__file__).parent / "card.md.j2", (escape_markdown, in_code, one_line)
     text = template(file, filters, trim_blocks=True, keep_trailing_newline=True)
-    return text.render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
+    return text.render(kind=kind, metadata=data.to_yaml(), **facts)
 
 
 def escape_markdown(text: object) -> str:
@@ -329,11 +326,6 @@ def command(run: Path) -> str:
     if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
         typed["model"] = typed.pop("model.path")
     return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])
-
-
-def scores_in(content: Mapping[str, Any]) -> ScoreTable:
-    """The scores of a `scores.json`, as their benchmarks declare them."""
-    return score_declaration(read_scores(content["scores"], content.get("records") or ()))
 
 
 def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:

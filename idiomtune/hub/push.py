@@ -21,24 +21,11 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 from idiomtune.config import HubSettings, PushSettings, TrainSettings, check
 from idiomtune.data.names import WRITTEN
 from idiomtune.errors import UserError, resume_command
-from idiomtune.hub.model_card import (
-    ask_for_licence,
-    common_licence,
-    model_card,
-    shortened_paths,
-    sources_of,
-)
+from idiomtune.hub.model_card import ask_for_licence, common_licence, model_card, shortened_paths, sources_of
+from idiomtune.io import run_files
 from idiomtune.io.files import find_links, list_names, printable, read_json, read_text, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
-from idiomtune.io.run_files import (
-    CHECKSUMS,
-    NOT_OF_THE_MODEL,
-    read_config,
-    read_run_json,
-    run_and_model,
-    verify,
-)
 from idiomtune.io.secrets import refuse_files
 from idiomtune.io.version import __version__
 
@@ -104,7 +91,7 @@ def collect_model(settings: PushSettings) -> Upload:
     run, folder, record, saved = _check_finished(settings.checkpoint)
     scores = _scores(run, folder)
     models, left_out = _model_files(folder, saved)
-    config = read_config(run)
+    config = run_files.read_config(run)
     sources = sources_of(config, record.get("glossary"))
     licence = settings.license or common_licence(sources)
     card = model_card(
@@ -162,7 +149,7 @@ def collect_data(settings: PushSettings) -> Upload:
     )
 
 
-def _json(content: Any) -> bytes:
+def _json(content: object) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -174,19 +161,20 @@ def _check_finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collec
             was saved, by the checksums of its checkpoint if those are still there.
     """
     path = user_path(checkpoint, "checkpoint").resolve()
-    run, folder = run_and_model(path) or (path, path)
+    run, folder = run_files.run_and_model(path) or (path, path)
     if run == folder or not folder.is_dir():
         hint = "there is no run in that folder; give a run folder, its best/ or one of its step_<n>/"
         raise UserError(f"checkpoint={checkpoint}: {hint}")
-    record = read_run_json(run)
+    record = run_files.read_run_json(run)
     if folder.name == "best" and record.get("status") != "finished":
         hint = f"continue it with {resume_command(run)}, or push a checkpoint, checkpoint={run}/step_<n>"
         raise UserError(f"the run in {run} has not ended ({record.get('status')}): {hint}")
     saved_as = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
-    if (saved_as / CHECKSUMS).is_file() and (problem := verify(saved_as, model_in=folder)):
+    sums = saved_as / run_files.CHECKSUMS
+    if sums.is_file() and (problem := run_files.verify(saved_as, model_in=folder)):
         hint = f"if a checkpoint is undamaged, {resume_command(run)} makes best/ again"
         raise UserError(f"{folder} is not as it was saved: {problem}; {hint}")
-    return run, folder, record, readable_record(saved_as / CHECKSUMS)
+    return run, folder, record, readable_record(sums)
 
 
 def _scores(run: Path, folder: Path) -> dict[str, Any]:
@@ -194,9 +182,8 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
     path = (run if folder.name == "best" else folder) / "scores.json"
     content = readable_record(path)
     if not {"scores", "baseline", "meta"} <= content.keys():
-        state = "damaged" if path.exists() else "no file"
         hint = f"score it again with {resume_command(run)}, or push another checkpoint"
-        raise UserError(f"{path}: {state}, and a model is published with its scores: {hint}")
+        raise UserError(f"{path} is missing or damaged, and a model is published with its scores: {hint}")
     if folder.name != "best":
         content["baseline"] = readable_record(run / "baseline.json")
         content["meta"] = {**content["meta"], "checkpoint": folder.name}
@@ -225,7 +212,7 @@ def _model_files(folder: Path, saved: Collection[str]) -> tuple[dict[str, Path],
             reason = "may hold a pickle, which can run anything on the machine that loads it"
             raise UserError(f"{path} {reason}: only safetensors are pushed")
         is_hidden = any(part.startswith(".") for part in name.split("/"))
-        if is_hidden or name in (*NOT_OF_THE_MODEL, "README.md") or not path.is_file():
+        if is_hidden or name in (*run_files.NOT_OF_THE_MODEL, "README.md") or not path.is_file():
             continue
         if name in saved or _MODEL_FILE.fullmatch(path.name):
             files[name] = path
@@ -326,8 +313,7 @@ def _show(upload: Upload, settings: PushSettings) -> None:
         print(f"Before this can be pushed: {problem}\n")
     sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in upload.contents().items()}
     visibility = "private" if settings.private else "public"
-    branch = settings.revision or "main"
-    print(printable(f"{upload.folder} would be pushed to {settings.repo_id}, {branch}"))
+    print(printable(f"{upload.folder} would be pushed to {settings.repo_id}, {settings.revision or 'main'}"))
     print(f"(dry run: the Hub was not contacted; a new repository would be {visibility})\n")
     lines = [(f"{size:,}", name) for name, size in sizes.items()]
     for size, name in [*lines, *(("left out", name) for name in upload.left_out)]:
@@ -346,11 +332,10 @@ def _push(upload: Upload, settings: PushSettings) -> str:
     contents = upload.contents()
     if upload.left_out:
         log.warning("left out, being no files of a %s: %s", upload.kind, ", ".join(upload.left_out))
-    api = HfApi()
+    api, branch = HfApi(), settings.revision or "main"
     try:
         with _time_limit(_UPLOAD_TIMEOUT):
             stale = _pushed_before(api, upload, settings) - contents.keys()
-            branch = settings.revision or "main"
             log.info("uploading %d files to %s, %s", len(contents), settings.repo_id, branch)
             added = [CommitOperationAdd(name, content) for name, content in contents.items()]
             deleted = [CommitOperationDelete(name) for name in sorted(stale)]
@@ -389,18 +374,14 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
         api.create_repo(**target, private=settings.private)
     else:
         if settings.private and info.private is False:
-            hint = (
-                f"add private=false if everybody may see this {upload.kind}, or make the repository private"
-            )
+            hint = "add private=false if everybody may see it, or make the repository private"
             raise UserError(f"the repository {repo} is public, and a push is private by default: {hint}")
         if info.private and not settings.private:
             log.warning("the repository %s is private and stays so: its page can change that", repo)
         if (present := names(info)) and MANIFEST not in present and not settings.overwrite:
             files = list_names(sorted(present), 5)
             hint = "choose another name, or add overwrite=true (files of the same name are replaced)"
-            raise UserError(
-                f"the repository {repo} has files that were not pushed from here ({files}): {hint}"
-            )
+            raise UserError(f"the repository {repo} has files that no push from here left ({files}): {hint}")
     if branch != "main":
         api.create_branch(**target, branch=branch, exist_ok=True)
     present = names(api.repo_info(**target, revision=branch))

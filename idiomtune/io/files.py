@@ -84,12 +84,12 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
-def describe_type(value: Any) -> str:
+def describe_type(value: object) -> str:
     """The kind and the beginning of a value, for messages: `the int 3`."""
     return f"the {type(value).__name__} {one_line(show_value(value)[:60])}"
 
 
-def show_value(value: Any) -> str:
+def show_value(value: object) -> str:
     """Its `repr`, in messages."""
     try:
         return repr(value)
@@ -97,7 +97,7 @@ def show_value(value: Any) -> str:
         return "…"
 
 
-def checked_text(text: Any, option: str) -> str:
+def checked_text(text: object, option: str) -> str:
     """A text or path from Python that files and messages can hold.
 
     Raises:
@@ -111,14 +111,14 @@ def checked_text(text: Any, option: str) -> str:
     return str.__str__(value)  # of an enumeration or of NumPy, too
 
 
-def path_text(path: Any, option: str) -> str:
+def path_text(path: object, option: str) -> str:
     """As :func:`checked_text`, of a path or name, which is not empty."""
     if not (text := checked_text(path, option)).strip():
         raise UserError("must be a path or a name, and is empty", option=option)
     return text
 
 
-def checked_count(number: Any, option: str) -> int:
+def checked_count(number: object, option: str) -> int:
     """A number of things, 1 or more.
 
     Raises:
@@ -249,12 +249,12 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write JSON atomically."""
     write_text(path, json_text(content))
 
 
-def json_text(content: Any) -> str:
+def json_text(content: object) -> str:
     """JSON as files have it."""
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 

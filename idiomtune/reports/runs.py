@@ -207,11 +207,11 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
     return content
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _numbers(scores: Any) -> dict[str, float]:
+def _numbers(scores: object) -> dict[str, float]:
     numbers = {str(k): float(v) for k, v in _dict(scores).items() if isinstance(v, int | float)}
     return {key: value for key, value in numbers.items() if math.isfinite(value)}
 

@@ -163,7 +163,7 @@ def saved_config(
     return saved | {"resume": str(folder)}
 
 
-def _as_recorded(value: Any) -> Any:
+def _as_recorded(value: object) -> Any:
     """An option in the form of a record: a single value as a list, no columns as an empty mapping."""
     if isinstance(value, dict):
         return {name: _as_recorded(part) for name, part in value.items()} or None

@@ -19,10 +19,10 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import to_dict
+from idiomtune.config.compose import fill
 from idiomtune.config.sections import SearchSettings
 from idiomtune.errors import Pruned, UserError
 from idiomtune.io.files import printable
@@ -76,8 +76,7 @@ class OptunaSweeper(Sweeper):
         self._fixed, self._space = split_overrides(searched)
         firsts = {key: getattr(d, "choices", [getattr(d, "low", "")])[0] for key, d in self._space.items()}
         config = self._loader.load_sweep_config(self._config, [*self._fixed, *_overrides(firsts)])
-        config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        check(TrainSettings, to_dict(config, throw_on_missing=True))  # before any is trained
+        check(TrainSettings, fill(config).options)  # before any is trained
         with RunFolder(self._folder).lock():
             study = self._open()
             self._run(study)

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -71,7 +70,7 @@ class Folder:
             problem = f"has {min(strays)}, and no record of idiomtune write ({WRITTEN}): choose a new folder"
             raise UserError(problem, option=option, file=path)
 
-    def update(self, **facts: Any) -> None:
+    def update(self, **facts: object) -> None:
         """Add facts to the record, and save it."""
         self.record = self.record.model_copy(update=facts)
         content = json_text(self.record.model_dump(mode="json", exclude_unset=True))

@@ -17,7 +17,6 @@ from idiomtune.expressions import (
     expression_pattern,
     expression_words,
     find_expression,
-    find_nested,
     find_with_adjectives,
     has_placeholder,
     inflections,
@@ -246,14 +245,6 @@ def by_rules(text: str, *expressions: str) -> str:
         for pattern, new in replacements(expression, token_name(expression), str):
             text = normalizers.Replace(Regex("(?i)" + pattern), new).normalize_str(text)
     return text
-
-
-def test_which_expressions_contain_others() -> None:
-    names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
-    assert find_nested(names) == {
-        "Kept in the Dark": ["in the dark"],
-        "take someone for a ride": ["ride"],
-    }
 
 
 def test_spans_move_with_what_is_rewritten() -> None:

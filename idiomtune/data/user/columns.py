@@ -41,7 +41,7 @@ def _holds(sign: str, right: str, value: Any) -> bool:
     return (key in {value_key(part) for part in right.split("|")}) == (sign == "=")
 
 
-def as_number(value: Any) -> float | None:
+def as_number(value: object) -> float | None:
     """A finite number, also as text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or "_" in str(value):  # as 1_000
         return None
@@ -52,7 +52,7 @@ def as_number(value: Any) -> float | None:
     return number if abs(number) < float("inf") else None
 
 
-def read_marks(text: Any, kind: str) -> tuple[str, int, int] | None:
+def read_marks(text: object, kind: str) -> tuple[str, int, int] | None:
     """A text without marks of a kind, and the ends of the one part that they mark; None without.
 
     Between marked words, blanks are marked too: `<b>broke</b> <b>the ice</b>` is one part.

@@ -314,7 +314,7 @@ def _row_name(record: UserRecord) -> str:
     return name_row(record.number, record.values, named_by)
 
 
-def is_empty(value: Any) -> bool:
+def is_empty(value: object) -> bool:
     """Whether a cell has no value, only blanks, or an empty list."""
     return value is None or (isinstance(value, str) and not value.strip()) or value == []
 

@@ -84,7 +84,7 @@ TRAIN = [
     ("model=unfinished", "unfinished|best/"),
     ("model=~nobody-here", "model=~nobody-here"),
     ("+sweep=x", "idiomtune train -m +sweep=x"),
-    ("run_dir=\udcff", "UTF-8"),
+    ("run_dir=\udcff", "run_dir|Unicode"),
     # Options with dashes, with the form that they have here
     ("-trainer.max-epochs=2", "-trainer.max-epochs|: trainer.max_epochs=2"),
     # Secrets
@@ -98,10 +98,10 @@ TRAIN = [
     ("benchmark=[idiolnk]", "benchmark=idiolink?"),
     ("model=minilmm", "model=minilm?|model has bert_base|<owner>/<name>"),
     ("minilm | seed", "seed|name=value"),
-    ("seed=1,2", "seed=[1,2]"),
+    ("seed=1,2", "seed=1,2|key=[value1,value2]"),
     ("trainer.monitor=idiolink/val/sentence/ndcg10", "trainer.monitor|idiolink/val/sentence/ndcg@10"),
     # Of the wrong type or size
-    ("eval.every=sometimes", "  eval.every: |'epoch' or 'end', or "),
+    ("eval.every=sometimes", "  eval.every: |'epoch' or 'end', |; or "),
     ("trainer.batch_size=0 | device=gpu", "2 settings|trainer.batch_size: |got 0|device: |'mps', got 'gpu'"),
     ("model.instruction_prompt='{instruction}'", "model.instruction_prompt: |{query}"),
     ("objective.loss.temperature=0", "objective.loss.temperature: |0.0001"),

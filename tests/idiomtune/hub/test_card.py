@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from idiomtune.glossaries.tables import Entry, Glossary
+from idiomtune.data.dictionaries import Entry
+from idiomtune.glossaries.tables import Glossary
 from idiomtune.hub.model_card import (
     command,
     describe_outcome,

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 import idiomtune as it
 from idiomtune.cli import print_error, read_settings
-from idiomtune.config.compose import to_dict
+from idiomtune.config.compose import by_hydra, fill
 from idiomtune.config.words import overrides_of
 from idiomtune.errors import UserError
 from idiomtune.io.secrets import hide_secrets, refuse_files, refuse_values
@@ -73,8 +73,9 @@ def test_a_file_of_the_users_is_looked_at(tmp_path: Path, monkeypatch: pytest.Mo
     """However the value comes into it."""
     monkeypatch.setenv("WHICH", "AWS_SECRET_ACCESS_KEY")
     for value in ("${oc.env:${oc.env:WHICH}}", VALUE, [{VALUE: 1}]):
-        config = OmegaConf.create({"name": value, "objective": {"name": "mixture", "parts": {"a": value}}})
-        assert VALUE not in str(refused(partial(to_dict, config, throw_on_missing=False), "name"))
+        config = by_hydra("train", [])
+        OmegaConf.update(config, "name", value)
+        assert VALUE not in str(refused(partial(fill, config), "name"))
     (tmp_path / "mine.yaml").write_text(f"name: {VALUE}\n", encoding="utf-8")
     with pytest.raises(UserError, match="AWS_SECRET_ACCESS_KEY"):
         overrides_of(["+experiment=mine.yaml"], "train", "")

@@ -14,7 +14,7 @@ import pytest
 
 import idiomtune as it
 from idiomtune.cli import run as run_program
-from idiomtune.data.dictionaries import is_expression, read_tables
+from idiomtune.data.dictionaries import is_expression
 from idiomtune.data.user.source import Source
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.glossaries.tables import Glossary, read_glossary
@@ -128,14 +128,16 @@ def test_several_sources_in_order_of_preference(tmp_path: Path, caplog: pytest.L
     not_made("path", ["wordnet", "files"], tmp_path, path="x")
 
 
-def test_tables_and_data_sets_of_the_hub(tmp_path: Path) -> None:
+def test_tables_and_data_sets_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their own names of columns; a data set is recorded with its commit."""
     rows = [{"idiom": "spill the beans", "definition": "tell a secret", "forms": "spilt the beans; "}]
     columns = {"expression": "idiom", "meaning": "definition"}
     data = Source("hf:someone/idioms:train", None, "c0ffee", rows)
-    (entry,) = read_tables([data], columns, "cc0-1.0", lambda *bad: pytest.fail(str(bad)))
-    assert entry.forms == ("spilt the beans",)
-    assert (entry.source, entry.licence) == ("hf:someone/idioms:train@c0ffee", "cc0-1.0")
+    with monkeypatch.context() as patched:
+        patched.setattr("idiomtune.programs.glossary.find_sources", lambda *_: [data])
+        made = it.glossary(data.name, tmp_path / "a.tsv", columns=columns, licence="cc0-1.0")
+    facts = read_glossary([made]).describe()
+    assert (facts["sources"], facts["licences"]) == (["hf:someone/idioms:train@c0ffee"], ["cc0-1.0"])
     table = write_lines(tmp_path / "mine.jsonl", [rows[0] | {"licence": "mit"}])
     made = it.glossary(str(table), tmp_path / "b.tsv", columns=columns, licence="cc0-1.0")
     assert read_glossary([made]).forms == {"spill the beans": ["spilt the beans"]}

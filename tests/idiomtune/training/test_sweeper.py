@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from idiomtune.cli import report_error, sweep
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import SearchSettings
-from idiomtune.config.words import config_names, overrides_of
-from idiomtune.errors import Pruned, UserError
+from idiomtune.config.words import config_names
+from idiomtune.errors import Pruned
 from idiomtune.plugins.models import CONF
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.sweeper import score_reporter, split_overrides
+from tests.programs import main_of
 from tests.tiny_runs import composed, resume
 
 LR = "trainer.learning_rate"
@@ -37,15 +36,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str]) 
         own = [option for option in options if not option.startswith(LR)]
         folder = f"hydra.sweep.dir={tmp_path / 'sweep'}"
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-        try:
-            words = overrides_of([folder, *own, *arguments], "train", "+experiment", several=True)
-            monkeypatch.setattr(sys, "argv", ["train", "-m", "hydra/sweeper=optuna", *words])
-            sweep()
-        except UserError as error:
-            return report_error(error)
-        except SystemExit as end:
-            return int(end.code or 0)
-        return 0
+        return main_of("train")(["-m", "hydra/sweeper=optuna", folder, *own, *arguments])
 
     return run
 
