@@ -37,7 +37,7 @@ from bench.measure import ROOT, Time
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.cli import run as program
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.config.compose import compose_config
 from idiomtune.data.locations import idiolink_folder, idiolink_split
 from idiomtune.encoder.encoder import Encoder
@@ -154,7 +154,7 @@ def sentence_transformers(recipe: Recipe, clock: Clock, folder: Path) -> None:
     are drawn once. Batch, epochs, learning rate, warm-up and weight decay are those of `idiolink_ft`; all
     else is the library's default.
     """
-    settings: Any = check(TrainSettings, compose_config("train", *recipe.overrides()))
+    settings: Any = validate(TrainSettings, compose_config("train", *recipe.overrides()))
     inputs = settings.inputs
     split = idiolink_split(inputs, idiolink_folder(inputs), settings.objective.split, training=True)
     suite = Suite(build_benchmarks(settings.benchmark, inputs)[0])

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
 from bench.measure import ROOT
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.data.idiolink import Split, load_split, read_released, released_file
 from idiomtune.data.locations import idiolink_folder
 from idiomtune.data.names import QueryMode
@@ -82,7 +82,7 @@ class Workload:
             # An epoch within a warm-up of 100 steps would leave the weights nearly where they were.
             "trainer.warmup_steps=0",
         )
-        settings: TrainSettings = check(TrainSettings, composed("train", *options))
+        settings: TrainSettings = validate(TrainSettings, composed("train", *options))
         return settings
 
 

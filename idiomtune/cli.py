@@ -28,8 +28,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from idiomtune.config import check
 from idiomtune.config import settings as kinds
+from idiomtune.config import validate
 from idiomtune.config import words as grammar
 from idiomtune.config.compose import Composed, by_hydra, explaining_errors, fill
 from idiomtune.config.validation import nearest
@@ -133,7 +133,7 @@ def settings_of(kind: type[ConfigSection], options: dict[str, Any]) -> Any:
     Raises:
         UserError: naming each option that is wrong, before anything heavy is imported.
     """
-    settings = check(kind, options)
+    settings = validate(kind, options)
     from idiomtune.data.user.load import forget_user_data
 
     forget_user_data()

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, validate
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.sharding import local_shard, shard
 from idiomtune.encoder.trained_parts import checkpoint_activations
@@ -53,7 +53,7 @@ def gradients(
     Args:
         cached: a file for the same by gradient caching.
     """
-    settings = check(TrainSettings, composed("train", *options))
+    settings = validate(TrainSettings, composed("train", *options))
     os.environ |= FSDP if sharded else {}
     placement = choose_device("cpu", "fp32")
     accelerator, processes = start_processes(placement)
@@ -193,7 +193,7 @@ def whole_run(
 def evaluation(options: list[str]) -> None:
     """`idiomtune evaluate`."""
     config = composed("evaluate", *options)
-    score_model(check(EvaluateSettings, config))
+    score_model(validate(EvaluateSettings, config))
 
 
 def _stop_in(step: int) -> None:

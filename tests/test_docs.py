@@ -29,7 +29,7 @@ import idiomloss
 from docs import conf, options, results, terms
 from idiomtune import Encoder
 from idiomtune.cli import PROGRAMS
-from idiomtune.config import check
+from idiomtune.config import validate
 from idiomtune.config.compose import fill
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.words import config_names, overrides_of, split_flags
@@ -116,7 +116,7 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     sweeper = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
-        check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
+        validate(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
     return fill(config, is_whole=False).options
 
 
@@ -136,7 +136,7 @@ def check_program(program: str, arguments: list[str]) -> None:
     if run := find_run(overrides):
         kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
         config = saved_config(Path(run), config, "default", kept)
-    check(PROGRAMS[program].settings, config)
+    validate(PROGRAMS[program].settings, config)
 
 
 def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from idiomtune.cli import settings_of as checked_settings
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.train import train
 from idiomtune.training.run_folder import RunFolder
@@ -98,7 +98,7 @@ def test_it_learns(file: str, options: str, tiny_path: Path, in_folder: Path) ->
     quick = "trainer.max_steps=2 trainer.warmup_ratio=0 trainer.learning_rate=1e-3"
     config = configured(file, f"{small(file, options)} {quick}", tiny_path)
     with patch("idiomtune.reports.plots.draw_figures"):
-        train(check(TrainSettings, config), RunFolder(in_folder / "run", experiment="own"))
+        train(validate(TrainSettings, config), RunFolder(in_folder / "run", experiment="own"))
     meta = json.loads((in_folder / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
     assert not any("weights" in warning for warning in meta["warnings"])
     assert not any("learned nothing" in warning for warning in meta["warnings"])

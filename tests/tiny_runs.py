@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from idiomtune.config import TrainerSettings, TrainSettings, check
+from idiomtune.config import TrainerSettings, TrainSettings, validate
 from idiomtune.config.compose import compose_config
 from idiomtune.data.user.load import forget_user_data
 from idiomtune.errors import Interrupted
@@ -58,19 +58,19 @@ def _composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def trainer(*overrides: str) -> TrainerSettings:
     """The section of a run with these options."""
-    settings: TrainSettings = check(TrainSettings, composed("train", *overrides))
+    settings: TrainSettings = validate(TrainSettings, composed("train", *overrides))
     return settings.trainer
 
 
 def train(folder: Path, options: list[str], *, draws: bool = False) -> float:
     """A new run; its figures, a quarter of its time, are drawn only where that is asked for."""
     config = composed("train", *options)
-    return _run(check(TrainSettings, config), "idiolink_ft", folder, draws)
+    return _run(validate(TrainSettings, config), "idiolink_ft", folder, draws)
 
 
 def resume(folder: Path, *options: str, draws: bool = False) -> float:
     config = saved_config(folder, composed("train", *options), "default", options)
-    return _run(check(TrainSettings, config), "default", folder, draws)
+    return _run(validate(TrainSettings, config), "default", folder, draws)
 
 
 def _run(settings: TrainSettings, experiment: str, folder: Path, draws: bool) -> float:

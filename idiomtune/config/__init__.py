@@ -12,7 +12,7 @@ from idiomtune.config.settings import (
     PushSettings,
     TrainSettings,
 )
-from idiomtune.config.validation import check
+from idiomtune.config.validation import validate
 from idiomtune.plugins.models import ModelSettings
 
 __all__ = [
@@ -26,5 +26,5 @@ __all__ = [
     "PushSettings",
     "TrainSettings",
     "TrainerSettings",
-    "check",
+    "validate",
 ]

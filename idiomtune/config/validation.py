@@ -15,7 +15,7 @@ from idiomtune.plugins.options import ConfigSection
 Settings = TypeVar("Settings", bound=ConfigSection)
 
 
-def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") -> Settings:
+def validate(kind: type[Settings], config: dict[str, Any], *, section: str = "") -> Settings:
     """The composed configuration as settings.
 
     Args:

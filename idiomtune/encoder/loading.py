@@ -26,7 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
-from idiomtune.config import ModelSettings, check
+from idiomtune.config import ModelSettings, validate
 from idiomtune.config.validation import nearest
 from idiomtune.encoder.checks import LoadingReport, check_complete
 from idiomtune.encoder.forward import use_short_attention
@@ -133,7 +133,7 @@ def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSetting
     is_name = path in model_names()  # a `Path` never is
     values = model_values(str(path)) if is_name else model_values("pretrained") | {"path": str(path)}
     values |= {name: value for name, value in options.items() if value is not None}
-    settings: ModelSettings = check(ModelSettings, values, section="model")
+    settings: ModelSettings = validate(ModelSettings, values, section="model")
     return settings
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from idiomtune.config import ModelSettings, check
+from idiomtune.config import ModelSettings, validate
 from idiomtune.config.settings import ExploreSettings
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
@@ -98,7 +98,7 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[ShownMode
         config, option = read_config(run)["model"], "trust_remote_code=true"
         refuse_recorded_code(config, run / "config.yaml", repeats=trust_remote_code, option=option)
         recorded = _settings(str(config["path"])).model_dump() | config | code  # a record may lack options
-        base = check(ModelSettings, recorded, section="model")
+        base = validate(ModelSettings, recorded, section="model")
         check_recorded_files(glossary_files(base), run)
         before = base_model({"model": base.model_dump()}).name
         return [

@@ -18,7 +18,7 @@ import yaml
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
-from idiomtune.config import HubSettings, PushSettings, TrainSettings, check
+from idiomtune.config import HubSettings, PushSettings, TrainSettings, validate
 from idiomtune.data.names import WRITTEN
 from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.model_card import ask_for_licence, common_licence, model_card, shortened_paths, sources_of
@@ -291,7 +291,7 @@ def send(upload: Upload, settings: PushSettings) -> str | None:
 def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None) -> None:
     """Push from a training run. A failure is logged with instructions; the run continues."""
     options = hub.model_dump(exclude={"push"}) | {"checkpoint": str(checkpoint), "revision": revision}
-    settings: PushSettings = check(PushSettings, {**options, "dry_run": False})
+    settings: PushSettings = validate(PushSettings, {**options, "dry_run": False})
     try:
         url = send(collect_model(settings), settings)
     except UserError as error:

@@ -14,7 +14,7 @@ from sentence_transformers.base.model import BaseModel
 
 from idiomtune.benchmarks import Benchmark, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import EvaluateSettings, validate
 from idiomtune.config.compose import compose_config
 from idiomtune.config.validation import no_such_score
 from idiomtune.encoder.encoder import Encoder
@@ -77,7 +77,7 @@ class SuiteEvaluator(BaseEvaluator):
         Raises:
             UserError: if an override is wrong, data is missing, or no benchmark gives the primary metric.
         """
-        settings: EvaluateSettings = check(EvaluateSettings, compose_config("evaluate", *overrides))
+        settings: EvaluateSettings = validate(EvaluateSettings, compose_config("evaluate", *overrides))
         possible = settings.possible_scores(settings.benchmarks).parts
         if primary_metric not in possible:
             message = no_such_score(primary_metric, list(possible), "this choice of benchmarks")

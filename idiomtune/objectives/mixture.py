@@ -21,6 +21,8 @@ from idiomtune.plugins.score import Score
 if TYPE_CHECKING:
     from torch import Tensor
 
+_LEAST_PROPORTION = 0.001
+
 
 def _datasets(objective: Mapping[str, Any]) -> list[str]:
     """Those of each part; for a part that declares none, a name that no data set has."""
@@ -184,6 +186,9 @@ class MixtureObjective(Objective):
         parts: by name.
         seed: of the order of steps.
 
+    Raises:
+        UserError: if a part is so rare that the others would begin again thousands of times in an epoch.
+
     >>> from idiomtune.testing import check_objective
     >>> assert "resume" in check_objective("joint", skip=["gradient"])
     """
@@ -195,6 +200,13 @@ class MixtureObjective(Objective):
 
         self.parts, self.seed = parts, seed
         proportions = {name: part.proportion for name, part in parts.items()}
+        rarest, largest = min(proportions, key=proportions.__getitem__), max(proportions.values())
+        if proportions[rarest] < _LEAST_PROPORTION * largest:
+            raise UserError(
+                f"the part {rarest} has proportion={proportions[rarest]:g}, which must be at least "
+                f"{_LEAST_PROPORTION:g} times the largest, {largest:g}: an epoch lasts until every part has "
+                "given all its steps"
+            )
         total = sum(proportions.values())
         self._shares = {name: proportion / total for name, proportion in proportions.items()}  # of all steps
         objectives = [part.objective for part in parts.values()]

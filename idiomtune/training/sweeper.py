@@ -21,7 +21,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.config.compose import fill
 from idiomtune.config.sections import SearchSettings
 from idiomtune.errors import Pruned, UserError
@@ -69,14 +69,14 @@ class OptunaSweeper(Sweeper):
         """
         if has_peers():
             raise UserError("a search starts its runs itself: start it in one process, idiomtune train -m …")
-        self._settings = check(SearchSettings, self._options, section="hydra.sweeper")
+        self._settings = validate(SearchSettings, self._options, section="hydra.sweeper")
         self._folder = Path(str(self._config.hydra.sweep.dir)).absolute()
         parser = OverridesParser.create(config_loader=self._loader)
         searched = parser.parse_overrides([*_overrides(self._settings.params), *arguments])
         self._fixed, self._space = split_overrides(searched)
         firsts = {key: getattr(d, "choices", [getattr(d, "low", "")])[0] for key, d in self._space.items()}
         config = self._loader.load_sweep_config(self._config, [*self._fixed, *_overrides(firsts)])
-        check(TrainSettings, fill(config).options)  # before any is trained
+        validate(TrainSettings, fill(config).options)  # before any is trained
         with RunFolder(self._folder).lock():
             study = self._open()
             self._run(study)

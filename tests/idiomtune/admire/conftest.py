@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.training.objective import build_objective
 from tests.tiny_bart import save_tiny_bart
 from tests.tiny_clip import save_tiny_clip
@@ -60,6 +60,6 @@ def build(admire_options: list[str], request: pytest.FixtureRequest) -> Build:
 
     def objective(*more: str, system: str = "admire") -> Any:
         chosen = admire_options if system == "admire" else request.getfixturevalue("aima_options")
-        return build_objective(check(TrainSettings, composed("train", *chosen, *more)))
+        return build_objective(validate(TrainSettings, composed("train", *chosen, *more)))
 
     return objective

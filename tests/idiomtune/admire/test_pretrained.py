@@ -16,7 +16,7 @@ from transformers import CLIPImageProcessorPil
 from idiomtune import Encoder
 from idiomtune.admire import ClipOptions
 from idiomtune.admire.pretrained import ClipTowers
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.data.admire import read_items
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.training.optimizer import parameter_groups
@@ -66,7 +66,7 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
 
 def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(build: Build, tiny: Encoder) -> None:
     scorer = build(system="aima").head
-    settings = check(TrainSettings, composed("train", "+experiment=admire_experts"))
+    settings = validate(TrainSettings, composed("train", "+experiment=admire_experts"))
     first, second = parameter_groups(tiny.requires_grad_(False), scorer, settings.trainer)
     pretrained = [p for towers in scorer.towers for p in towers.parameters()]
     pretrained += scorer.sense_encoder.transformer.parameters()

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from idiomtune.benchmarks.admire import experts_scores
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import EvaluateSettings, validate
 from idiomtune.data.admire import read_items
 from idiomtune.data.names import ExpertsMode
 from idiomtune.data.sources import SAMPLE_ROOT
@@ -54,7 +54,7 @@ def evaluated(run_folder: Path, *more: str) -> dict[str, float]:
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run_folder / 'best'}"),
         *("benchmarks=[admire]", *(more or ("split=train",))),
     )
-    return score_model(check(EvaluateSettings, config))
+    return score_model(validate(EvaluateSettings, config))
 
 
 def losses(folder: Path, part: str) -> list[float]:

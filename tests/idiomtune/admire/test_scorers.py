@@ -15,7 +15,7 @@ from idiomloss import PairwiseHingeLoss
 from idiomtune.admire.objective import contrast_loss, meaning_loss
 from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load, route
 from idiomtune.benchmarks.admire import experts_scores
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.data import astitch
 from idiomtune.data.admire import fold_items, read_items
 from idiomtune.data.astitch import CompoundMeanings, UsageCorpus, read_usages
@@ -41,7 +41,7 @@ USAGE = "objective.sense_features=usage"
 
 
 def objective_options(*more: str) -> Any:
-    return check(TrainSettings, composed("train", "+experiment=admire_experts", *more)).objective
+    return validate(TrainSettings, composed("train", "+experiment=admire_experts", *more)).objective
 
 
 def usage_in(sentence: str, span: tuple[int, int] | None) -> LabelledUse:
@@ -315,7 +315,7 @@ def test_no_compound_is_scored_that_a_file_of_astitch_has(
 ) -> None:
     """The sample's files share compounds as the published ones do. What AdMIRe's items have is scored."""
     chosen = f"objective.astitch=[{files}]"
-    settings = check(TrainSettings, composed("train", "+experiment=admire_experts", "data=sample", chosen))
+    settings = validate(TrainSettings, composed("train", "+experiment=admire_experts", "data=sample", chosen))
     objective = build(chosen)
     benchmarks, _ = benchmarks_of(settings)
     (benchmark,) = module_benchmarks(settings.inputs, objective.head, benchmarks)
@@ -403,4 +403,4 @@ def test_settings_that_do_not_fit() -> None:
         ("idiolink_ft", "trainer.freeze_encoder=true", "trainer.freeze_encoder"),
     ):
         config = composed("train", f"+experiment={experiment}", wrong)
-        refused(lambda config=config: check(TrainSettings, config), named)  # type: ignore[misc]
+        refused(lambda config=config: validate(TrainSettings, config), named)  # type: ignore[misc]

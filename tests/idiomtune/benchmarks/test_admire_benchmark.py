@@ -12,7 +12,7 @@ import torch
 from idiomtune import Encoder
 from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_scores
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import EvaluateSettings, validate
 from idiomtune.data.admire import Candidate, Item, ItemSplit, read_items
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.errors import UserError
@@ -68,7 +68,7 @@ def test_a_compound_that_was_not_found_is_its_sentence() -> None:
 
 
 def settings_of(*options: str) -> EvaluateSettings:
-    settings: EvaluateSettings = check(EvaluateSettings, composed("evaluate", *options))
+    settings: EvaluateSettings = validate(EvaluateSettings, composed("evaluate", *options))
     return settings
 
 

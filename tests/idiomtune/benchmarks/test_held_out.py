@@ -15,7 +15,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user import HeldOutOptions
 from idiomtune.benchmarks.user.pairs import HeldOutBenchmark
 from idiomtune.cli import settings_of as checked_settings
-from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, validate
 from idiomtune.data.user.load import user_splits
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
@@ -70,7 +70,7 @@ def held_out(folder: Path, rows: Rows, train: str = "") -> HeldOutBenchmark:
     training = write(folder / "train.csv", train or content[next(iter(rows[0]))])
     val = write_lines(folder / "val.jsonl", rows)
     options = ("+experiment=own", f"data.train={training}", f"data.val={val}")
-    settings: TrainSettings = check(TrainSettings, composed("train", *options))
+    settings: TrainSettings = validate(TrainSettings, composed("train", *options))
     limits = HeldOutOptions(name="own_val", max_queries=100, max_documents=100)
     return HeldOutBenchmark({"": user_splits(settings.data.user_data).val}, [], limits)
 

@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, validate
 from idiomtune.config.words import overrides_of
 from idiomtune.errors import UserError
 from tests.fuzzing import FUZZED, TEXTS, VALUES
@@ -77,7 +77,7 @@ def assert_sensible(option: tuple[str, ...], value: Any) -> None:
 
 def refusal(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, Any]) -> str | None:
     try:
-        check(kind, config)
+        validate(kind, config)
     except UserError as error:
         return str(error)
     return None

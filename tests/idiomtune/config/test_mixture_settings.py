@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.errors import UserError
 from idiomtune.plugins.registry import objective_types
 from idiomtune.training.objective import build_objective
@@ -23,7 +23,7 @@ NEEDS = {
 
 
 def settings(*overrides: str) -> TrainSettings:
-    checked: TrainSettings = check(TrainSettings, composed(*MIXTURE, *overrides))
+    checked: TrainSettings = validate(TrainSettings, composed(*MIXTURE, *overrides))
     return checked
 
 
@@ -37,7 +37,7 @@ def test_an_experiment_can_be_a_part(name: str) -> None:
     part = given["objective"]["parts"]["p"]
     assert (part["experiment"], part["objective"]) == (name, expected["name"])
     assert part["options"].keys() == expected.keys()
-    check(TrainSettings, given)
+    validate(TrainSettings, given)
 
 
 def test_what_a_part_says_comes_first() -> None:

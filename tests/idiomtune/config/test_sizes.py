@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.config.compose import compose_config, resolve_by_data_size
 from tests.own_data import write, write_pairs
 
@@ -15,7 +15,7 @@ FEW, MORE = (128, None, "end"), (64, 3, "epoch")  # batch size, patience, when a
 
 def chosen(*overrides: str) -> tuple[Any, ...]:
     config = compose_config("train", "+experiment=own", *overrides)
-    check(TrainSettings, config)
+    validate(TrainSettings, config)
     trainer = config["trainer"]
     assert not any(isinstance(value, dict) for value in trainer.values()), "so it is recorded"
     return trainer["batch_size"], trainer["patience"], config["eval"]["every"]

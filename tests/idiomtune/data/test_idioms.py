@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from idiomtune.config import PushSettings, TrainSettings, check
+from idiomtune.config import PushSettings, TrainSettings, validate
 from idiomtune.config.words import overrides_of
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.idioms import TEXTS, idioms_folder, is_idioms
@@ -27,7 +27,7 @@ from tests.tiny_runs import composed
 
 
 def settings_of(*options: str) -> Any:
-    return check(
+    return validate(
         TrainSettings, composed("train", *overrides_of(["+experiment=idiolink_ft", *options], "train", ""))
     )
 
@@ -120,7 +120,7 @@ def test_a_folder_of_its_name_counts_instead(tmp_path: Path, monkeypatch: pytest
 
 def test_it_can_be_pushed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     options = composed("push", "checkpoint=idioms", "repo_id=me/idioms", "dry_run=true")
-    assert push(check(PushSettings, options)) is None
+    assert push(validate(PushSettings, options)) is None
     shown = capsys.readouterr().out
     assert "cc0-1.0" in shown
     assert "train/indexes.json" in shown

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import EvaluateSettings, validate
 from idiomtune.data.magpie import FILES, read_magpie, read_project_uses
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
@@ -78,7 +78,7 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     written(tmp_path / "magpie", rows("break the ice"))
     assert labelled_usages([])[6:] == own
     data = [f"data.magpie={tmp_path / 'magpie'}", "benchmark=[semeval2022]"]
-    inputs = check(EvaluateSettings, composed("evaluate", *data)).inputs
+    inputs = validate(EvaluateSettings, composed("evaluate", *data)).inputs
     monkeypatch.delenv("IDIOM_DATA")
     assert len(labelled_usages([], inputs)) == 6 + len(own)
     assert not caplog.records

@@ -13,7 +13,7 @@ import pytest
 from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import UserPairBenchmark
 from idiomtune.cli import PROGRAMS
-from idiomtune.config import check
+from idiomtune.config import validate
 from idiomtune.config.words import overrides_of
 from idiomtune.data.user.examples import ExampleTable
 from idiomtune.data.user.load import user_splits
@@ -41,7 +41,7 @@ def settings_of(part: str, *more: str) -> Any:
     assert program == "idiomtune"
     words = [re.sub(r"<(\w+)>", r"\1", argument) for argument in arguments]
     rewritten = overrides_of(words, command, PROGRAMS[command].subject)
-    return check(PROGRAMS[command].settings, composed(command, *rewritten, *more))
+    return validate(PROGRAMS[command].settings, composed(command, *rewritten, *more))
 
 
 def put(path: str, content: str) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from idiomtune.config import ModelSettings, check
+from idiomtune.config import ModelSettings, validate
 from idiomtune.config.words import config_names
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.reading import prompts_of
@@ -28,9 +28,9 @@ def test_the_configs_are_valid() -> None:
         section = model_values(name)
         if (section["about"] or {}).get("remote_code") == "needed":
             with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
-                check(ModelSettings, section, section="model")
+                validate(ModelSettings, section, section="model")
             section["trust_remote_code"] = True
-        model = check(ModelSettings, section, section="model")
+        model = validate(ModelSettings, section, section="model")
         assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision), name
 
 

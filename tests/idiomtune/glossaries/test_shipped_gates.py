@@ -14,7 +14,7 @@ from sklearn import metrics  # type: ignore[import-untyped]
 
 import idiomtune as it
 from idiomtune import Encoder
-from idiomtune.config import EvaluateSettings, ModelSettings, check
+from idiomtune.config import EvaluateSettings, ModelSettings, validate
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.facts import weights_digest
 from idiomtune.encoder.loading import model_settings
@@ -134,7 +134,7 @@ def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
     tiny.save(tmp_path / "gated")
     given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.idiolink={sample_root}"]
     config = composed("evaluate", "benchmarks=[idiolink]", "device=cpu", *given)
-    score_model(check(EvaluateSettings, config))
+    score_model(validate(EvaluateSettings, config))
     (warned,) = [record.getMessage() for record in caplog.records if "held out" in record.getMessage()]
     assert "(pull the plug)" in warned
 

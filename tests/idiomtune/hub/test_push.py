@@ -18,7 +18,7 @@ from huggingface_hub import HfApi, ModelCard, constants
 
 import idiomtune as it
 from idiomtune import Encoder
-from idiomtune.config import PushSettings, TrainSettings, check
+from idiomtune.config import PushSettings, TrainSettings, validate
 from idiomtune.config.words import overrides_of
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.hub.model_card import (
@@ -83,7 +83,7 @@ def finished(made: Path, tmp_path: Path) -> Path:
 
 def asked(checkpoint: Path, **options: Any) -> PushSettings:
     overrides = [f"checkpoint='{checkpoint}'", f"repo_id={REPO}", "license=mit", "allow_sample=true"]
-    settings: PushSettings = check(PushSettings, composed("push", *overrides) | options)
+    settings: PushSettings = validate(PushSettings, composed("push", *overrides) | options)
     return settings
 
 
@@ -378,7 +378,7 @@ def test_a_bug_ends_no_run(finished: Path, hub: FakeHub, monkeypatch: Patch, cap
     bug = Mock(side_effect=TypeError(f"a bug at {hub.url.replace('//', '//me:pass1234@')}"))
     monkeypatch.setattr(HfApi, "create_commit", bug)
     options = [f"hub.repo_id={REPO}", "hub.license=mit", "hub.push=best", "hub.allow_sample=true"]
-    settings: TrainSettings = check(TrainSettings, composed("train", *options))
+    settings: TrainSettings = validate(TrainSettings, composed("train", *options))
     push_or_warn(settings.hub, finished)
     assert all(part in caplog.text for part in ("NOT pushed", "Traceback", "TypeError: a bug"))
     assert "pass1234" not in caplog.text
@@ -479,7 +479,7 @@ def test_each_checkpoint_is_pushed_and_a_failure_does_not_harm_the_run(
     assert "Traceback" not in caplog.text
     hub.failures = []
     overrides = overrides_of([a.strip("'") for a in command.split()], "push", "checkpoint")
-    publish(check(PushSettings, composed("push", *overrides)))  # the command that was named
+    publish(validate(PushSettings, composed("push", *overrides)))  # the command that was named
     branches = hub.repositories[REPO].branches
     assert branches.keys() == {"main", "step_1", "step_2"}
     for branch, name in (("main", "best"), ("step_1", "step_1"), ("step_2", "step_2")):

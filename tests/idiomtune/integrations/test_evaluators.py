@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from idiomtune import Encoder
 from idiomtune.benchmarks import Benchmark, Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import EvaluateSettings, validate
 from idiomtune.errors import UserError
 from idiomtune.integrations.sentence_transformers import SCORES_FILE, SuiteEvaluator
 from idiomtune.requests import EmbeddingRequest
@@ -30,7 +30,7 @@ def model(tiny_path: Path) -> SentenceTransformer:
 
 
 def test_scores_are_those_of_the_suite(model: SentenceTransformer, tiny_path: Path, tmp_path: Path) -> None:
-    settings: EvaluateSettings = check(EvaluateSettings, composed("evaluate", *OVERRIDES))
+    settings: EvaluateSettings = validate(EvaluateSettings, composed("evaluate", *OVERRIDES))
     plain = Suite(benchmarks_of(settings)[0]).run(Encoder.from_pretrained(tiny_path, device="cpu")).scores
     assert {key.partition("/")[0] for key in plain} == {"idiolink", "semeval2022", "epsilon", "admire"}
     model.train()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from idiomloss import label_groups
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, SentenceGroup, read_groups
 from idiomtune.data.sources import DataFiles
 from idiomtune.errors import UserError
@@ -122,5 +122,5 @@ def test_frequent_expressions_give_no_more_groups_than_rare_ones(
 def test_the_one_shot_groups_join_if_asked() -> None:
     for one_shot, names in ((False, [TRAIN_FILE]), (True, [TRAIN_FILE, ONE_SHOT_FILE])):
         options = ("+experiment=adaptive_triplet", "data=sample", f"objective.one_shot={one_shot}")
-        built = build_objective(check(TrainSettings, composed("train", *options)))
+        built = build_objective(validate(TrainSettings, composed("train", *options)))
         assert [path.name for path in built.files] == [Path(name).name for name in names]

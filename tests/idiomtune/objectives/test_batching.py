@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.objectives.batching import balanced_steps
 from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
@@ -43,7 +43,7 @@ def test_every_epoch_has_every_anchor(kind: str, tmp_path: Path) -> None:
     rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
     write_lines(tmp_path / "labelled.jsonl", rows)
     options = [option.format(folder=tmp_path) for option in EVERY_ANCHOR[kind]]
-    objective = build_objective(check(TrainSettings, composed("train", "data=sample", *options)))
+    objective = build_objective(validate(TrainSettings, composed("train", "data=sample", *options)))
     first, second = (sorted(chain(*chain(*objective.epoch_steps(epoch, 1)))) for epoch in (0, 1))
     assert first == second == sorted(set(first))
 
@@ -56,7 +56,7 @@ def test_whole_idioms_are_in_a_batch_but_in_epochs_of_pairs(options: str) -> Non
     """All epochs have as many steps as those of whole idioms: a run counts on it."""
     words = (*options.split(), "objective.idioms_per_batch=4", "trainer.batch_size=36")
     config = composed("train", "data=sample", "+experiment=idiolink_ft", *words)
-    objective: Any = build_objective(check(TrainSettings, config))
+    objective: Any = build_objective(validate(TrainSettings, config))
     idiom_of = objective._labels[objective._anchors, 0]
     lengths, most = set(), []
     for epoch in range(4):

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 
 from idiomtune import Encoder
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
 from idiomtune.data.semeval2022 import read_groups
 from idiomtune.data.user.load import UserSplits, forget_user_data, load_user_data
@@ -181,7 +181,7 @@ def test_a_file_has_sentence_transformers_losses(
     val = write_lines(tmp_path / "val.jsonl", held_out)
     files = ("+experiment=own", f"data.train={path}", f"data.val={val}")
     config = composed("train", *files, f"objective.loss={loss}", "trainer.batch_size=5")
-    objective = build_objective(check(TrainSettings, config))
+    objective = build_objective(validate(TrainSettings, config))
     model = SentenceTransformer(str(tiny_path), device="cpu").eval()
     reference = theirs(model)
     by_first = {next(iter(row.values())): row for row in rows}
@@ -285,7 +285,7 @@ def test_a_batch_of_labelled_sentences_has_positives(
 
     def built(*more: str) -> Any:
         config = composed("train", "+experiment=own", f"data.train={train}", f"data.val={val}", *more)
-        return build_objective(check(TrainSettings, config))
+        return build_objective(validate(TrainSettings, config))
 
     objective = built()
     steps = [step[0] for step in objective.epoch_steps(0, 1)]

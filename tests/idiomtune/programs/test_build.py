@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import idiomloss
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.objective import build_objective
@@ -16,7 +16,7 @@ from tests.tiny_runs import composed
 
 
 def settings(*overrides: str) -> TrainSettings:
-    checked: TrainSettings = check(TrainSettings, composed("train", "data=sample", *overrides))
+    checked: TrainSettings = validate(TrainSettings, composed("train", "data=sample", *overrides))
     return checked
 
 

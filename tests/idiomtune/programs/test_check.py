@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.programs.check import check as check_data
 from tests.own_data import write
 from tests.programs import refused, run
@@ -43,7 +43,7 @@ def test_three_rows_are_shown_as_they_are_trained(
     options = ("+objective.parts.a.data.train=", "+objective.parts.b.data.train=")
     files = [f"{option}{path}" for option, path in zip(options, (pairs, marked_path), strict=True)]
     model = (f"model.path={tiny_path}", "device=cpu", "precision=fp32")
-    check_data(check(TrainSettings, composed("train", "+experiment=mixture", *files, *model)))
+    check_data(validate(TrainSettings, composed("train", "+experiment=mixture", *files, *model)))
     lines = [line for line in capsys.readouterr().out.splitlines() if "trained as" in line]
     assert len(lines) == 6
     assert all("anchor 'what is" in line and "positive 'it is" in line for line in lines[:3])
@@ -51,7 +51,7 @@ def test_three_rows_are_shown_as_they_are_trained(
 
 
 def check_files(*options: str) -> None:
-    settings: TrainSettings = check(TrainSettings, composed("train", *options))
+    settings: TrainSettings = validate(TrainSettings, composed("train", *options))
     settings.objective.check_files(settings.data)
 
 
@@ -86,5 +86,5 @@ def test_no_more_than_the_head_is_read(in_folder: Path) -> None:
 def test_batches_without_a_positive_are_refused_also_after_epochs_of_pairs(tiny_path: Path) -> None:
     options = [f"model.path={tiny_path}", "data=sample", "benchmark=[idiolink]", "trainer.batch_size=8"]
     options += ["objective.single_positive_every=2", "device=cpu", "precision=fp32"]
-    settings = check(TrainSettings, composed("train", "+experiment=idiolink_ft", *options))
+    settings = validate(TrainSettings, composed("train", "+experiment=idiolink_ft", *options))
     refused(lambda: check_data(settings), "trainer.batch_size", "objective.idioms_per_batch")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from idiomtune import Encoder
-from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, validate
 from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.glossaries.build import build_encoder
@@ -49,7 +49,7 @@ def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
 
 def built(path: Path, *options: str, expressions: tuple[str, ...] = ()) -> Encoder:
     overrides = ["model=pretrained", f"model.path={path}", "device=cpu", *(f"model.{o}" for o in options)]
-    settings = check(EvaluateSettings, composed("evaluate", *overrides))
+    settings = validate(EvaluateSettings, composed("evaluate", *overrides))
     return build_encoder(settings.model, choose_device("cpu", "fp32"), expressions=expressions)
 
 
@@ -96,7 +96,7 @@ def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path,
 def test_a_gate_needs_sentences_of_both_usages() -> None:
     options = ["+experiment=idiolink_glossary", "data=sample"]
     wanted, without, in_place = (
-        check(TrainSettings, composed("train", *options, *more))
+        validate(TrainSettings, composed("train", *options, *more))
         for more in ([], ["model.glossary_gate=false"], ["model.glossary_form=replace"])
     )
     both: Any = SimpleNamespace(usages=[("They broke the ice.", True), ("Ships broke the ice.", False)])
@@ -115,7 +115,7 @@ def test_the_gate_of_a_run_is_fitted_to_magpie_and_our_own_sentences_too(tmp_pat
     lines = [use | {"label": label, "sentence": f"{n} tied the knot"} for label in "il" for n in range(3)]
     write_lines(tmp_path / "magpie.jsonl", lines)
     options = ["+experiment=idiolink_glossary", f"data.magpie={tmp_path}"]
-    settings = check(TrainSettings, composed("train", *options))
+    settings = validate(TrainSettings, composed("train", *options))
     usages = gate_usages(settings, cast(Any, SimpleNamespace()))
     assert [usage.phrase for usage in usages[:6]] == ["tie the knot"] * 6
     assert len({usage.phrase for usage in usages[6:]}) > 400

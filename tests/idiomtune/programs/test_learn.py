@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune import Encoder
-from idiomtune.config import LearnSettings, ModelSettings, check
+from idiomtune.config import LearnSettings, ModelSettings, validate
 from idiomtune.data.magpie import project_sentences
 from idiomtune.encoder import device
 from idiomtune.errors import Interrupted, UserError
@@ -85,7 +85,7 @@ def write_glossary(path: Path, rows: dict[str, str]) -> Path:
 def run(folder: Path, model: Path | str, **options: Any) -> Path:
     """`idiomtune learn` in this process."""
     values = {"model": "pretrained", "model.path": model, "output": folder, "device": "cpu"} | options
-    return learn(check(LearnSettings, composed("learn", *(f"{n}={value}" for n, value in values.items()))))
+    return learn(validate(LearnSettings, composed("learn", *(f"{n}={value}" for n, value in values.items()))))
 
 
 def knot_weights(folder: Path, output: str, model: Path | str, **options: Any) -> Path:
@@ -510,11 +510,11 @@ def test_the_recipe_of_weights() -> None:
     config = composed("learn", "glossary=mine.tsv", "corpus=c.txt", "learning_rate=4e-4")
     sentences = [EmbeddingRequest(f"{number}") for number in range(1200)]
     requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
-    trainer = recipe._recipe(check(LearnSettings, config), requests)
+    trainer = recipe._recipe(validate(LearnSettings, config), requests)
     assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("linear", 0.1, 1.0)
     assert (trainer.learning_rate, trainer.weight_decay, trainer.max_epochs) == (4e-4, 0.0, 6)
     assert (trainer.batch_size, trainer.accumulation) == (42, 1)  # 63 of the 1,800 embeddings
-    few = recipe._recipe(check(LearnSettings, config), requests[:120])  # 2 steps an epoch
+    few = recipe._recipe(validate(LearnSettings, config), requests[:120])  # 2 steps an epoch
     assert (few.max_epochs, few.batch_size) == (75, 60)
 
 

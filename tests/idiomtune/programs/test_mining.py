@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from idiomtune import Encoder
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.errors import Interrupted
 from idiomtune.objectives.user_data import UserContrastiveObjective
 from idiomtune.programs.check import check as check_data
@@ -46,7 +46,7 @@ def mining(tmp_path: Path, tiny_path: Path) -> list[str]:
 
 
 def settings_of(*options: str) -> TrainSettings:
-    settings: TrainSettings = check(TrainSettings, composed("train", *options))
+    settings: TrainSettings = validate(TrainSettings, composed("train", *options))
     return settings
 
 

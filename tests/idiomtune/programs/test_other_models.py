@@ -15,7 +15,7 @@ from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from idiomtune import Encoder
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.programs.check import check as check_data
 from idiomtune.requests import EmbeddingRequest
 from idiomtune.training.objective import build_objective
@@ -40,7 +40,7 @@ def with_mask(family: str, mask: str | None, folder: Path) -> Path:
 def settings_of(model: Path, *options: str) -> TrainSettings:
     """Checked settings of a run with a model."""
     overrides = ["model=pretrained", f"model.path={model}", *IDIOLINK, *options]
-    settings: TrainSettings = check(TrainSettings, composed("train", *overrides))
+    settings: TrainSettings = validate(TrainSettings, composed("train", *overrides))
     return settings
 
 

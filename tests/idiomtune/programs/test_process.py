@@ -16,7 +16,7 @@ from torch import nn
 
 import idiomtune as it
 from idiomtune.api import run_alone
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 
@@ -104,6 +104,6 @@ def test_what_an_objective_trains_itself_begins_with_the_seed(monkeypatch: pytes
     for seed in (42, 42, 43):
         torch.rand(3)
         options = ("+experiment=idiolink_ft", "data=sample", f"seed={seed}")
-        layers.append(build_objective(check(TrainSettings, composed("train", *options))))
+        layers.append(build_objective(validate(TrainSettings, composed("train", *options))))
     assert torch.equal(layers[0].weight, layers[1].weight)
     assert not torch.equal(layers[0].weight, layers[2].weight)

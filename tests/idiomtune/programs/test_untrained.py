@@ -9,7 +9,7 @@ import pytest
 
 from idiomtune import Encoder
 from idiomtune.benchmarks import embeddings
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import EvaluateSettings, validate
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import LabelledUse
@@ -42,7 +42,7 @@ def test_an_evaluation_embeds_no_text_again(
     caplog.set_level("INFO")
 
     def scores(*options: str) -> dict[str, float]:
-        return score_model(check(EvaluateSettings, composed("evaluate", *given, *options)))
+        return score_model(validate(EvaluateSettings, composed("evaluate", *given, *options)))
 
     first = scores()
     on_what = next(text for record in caplog.records if "idiolink (val)" in (text := record.getMessage()))
@@ -76,7 +76,7 @@ def test_the_baseline_reads_a_glossary_by_a_gate_as_an_evaluation_does(
         "benchmarks=[idiolink]",
         "split=[val]",
     )
-    scores = score_model(check(EvaluateSettings, composed("evaluate", *given, *glossary)))
+    scores = score_model(validate(EvaluateSettings, composed("evaluate", *given, *glossary)))
     shared = baseline.keys() & scores.keys()
     assert shared
     assert {key: baseline[key] for key in shared} == pytest.approx(

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch.nn import functional
 
 from idiomtune import Encoder
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import TRAIN_FILE
 from idiomtune.encoder.idiom_tokens import FILE
@@ -23,7 +23,7 @@ from tests.tiny_runs import WholeRun, composed, train
 
 
 def expressions(*overrides: str) -> tuple[list[str], list[Path]]:
-    settings = check(TrainSettings, composed("train", *overrides))
+    settings = validate(TrainSettings, composed("train", *overrides))
     return idiom_expressions(settings.model, build_objective(settings))
 
 

@@ -14,7 +14,7 @@ import torch
 
 from idiomtune import Encoder
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.glossaries.tables import GLOSSARIES
 from idiomtune.io.files import fingerprint, write_json
@@ -85,7 +85,7 @@ def assert_parts_are_scored(folder: Path) -> None:
 
 
 def assert_scores_are_of_the_saved_model(run: Path, remedies: list[str]) -> None:
-    benchmarks, _ = benchmarks_of(check(TrainSettings, read_config(run)))
+    benchmarks, _ = benchmarks_of(validate(TrainSettings, read_config(run)))
     scored = Suite(benchmarks).run(Encoder.from_pretrained(run / "step_3", device="cpu")).scores
     assert scored == json.loads((run / "step_3" / "scores.json").read_text())["scores"]
     assert ["distillation" in line for line in metrics(run) if "loss" in line] == [True] * 6

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.words import config_names
 from idiomtune.errors import Pruned
@@ -237,8 +237,8 @@ def test_searches_that_come_along_fit_their_experiment(name: str) -> None:
         config = compose("train", [f"+sweep={name}", f"+experiment={name}"], return_hydra_config=True)
     options: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
     plain = {str(k): v for k, v in options.items() if not str(k).startswith("_")}
-    settings: SearchSettings = check(SearchSettings, plain, section="hydra.sweeper")
+    settings: SearchSettings = validate(SearchSettings, plain, section="hydra.sweeper")
     parsed = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in settings.params.items()])
     drawn = optuna.create_study().ask(split_overrides(parsed)[1]).params
     values = [f"{option}={value}" for option, value in drawn.items()]
-    check(TrainSettings, composed("train", f"+experiment={name}", *values))
+    validate(TrainSettings, composed("train", f"+experiment={name}", *values))

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
     EventAccumulator,
 )
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings, validate
 from idiomtune.errors import UserError
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.tracking import has_key, start_tracking
@@ -126,7 +126,7 @@ def test_wandb_gets_the_best_model_and_closes_without(
 ) -> None:
     """The main process alone tracks."""
     online = [f"tracking.wandb.{o}" for o in ("mode=online", "log_model=best", "registry=idioms")]
-    settings = check(TrainSettings, composed("train", "data=sample", "tracking=wandb", *online))
+    settings = validate(TrainSettings, composed("train", "data=sample", "tracking=wandb", *online))
     with start_tracking(RunFolder(tmp_path, writes=False), settings, "x", 0):
         wandb.init.assert_not_called()
     run = wandb.init.return_value
@@ -184,7 +184,7 @@ def test_the_key_may_be_in_the_netrc_file(tmp_path: Path) -> None:
 def test_a_missing_package_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match="tracking=wandb"):
-        check(TrainSettings, composed("train", "+experiment=idiolink_ft", "tracking=wandb"))
+        validate(TrainSettings, composed("train", "+experiment=idiolink_ft", "tracking=wandb"))
 
 
 def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +224,6 @@ def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
     for choose in (min, max):
         values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
         arguments = [f"{option}={value}" for option, value in values.items()]
-        settings: TrainSettings = check(TrainSettings, composed("train", *options, *arguments))
+        settings: TrainSettings = validate(TrainSettings, composed("train", *options, *arguments))
         assert sweep["metric"]["name"] in settings.possible_scores(settings.checkpoint_benchmarks)
         assert settings.trainer.learning_rate == values["trainer.learning_rate"]

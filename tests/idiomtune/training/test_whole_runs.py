@@ -10,7 +10,7 @@ import pytest
 from accelerate import Accelerator
 
 from idiomtune import Encoder
-from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, validate
 from idiomtune.data import sources
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.errors import Interrupted, UserError
@@ -41,7 +41,7 @@ def scores_of(tiny_path: Path) -> Scores:
             *("evaluate", data, "device=cpu", "model=pretrained", f"model.path={model}"),
             *("precision=fp32", *overrides),
         )
-        return score_model(check(EvaluateSettings, config))
+        return score_model(validate(EvaluateSettings, config))
 
     return scores
 
@@ -221,7 +221,7 @@ def test_a_run_is_scored_and_compared_on_own_files(
     scores = read(tmp_path / "run" / "scores.json")["scores"]
     assert scores["own_sts/mine/spearman"] == best
     assert {"own_sts/spans/span/pearson", "own_retrieval/log/ndcg@10"} <= scores.keys()
-    known = check(TrainSettings, composed("train", *chosen, "trainer.monitor=own_sts/mine/pearson"))
+    known = validate(TrainSettings, composed("train", *chosen, "trainer.monitor=own_sts/mine/pearson"))
     assert set(scores) <= set(known.possible_scores(None))
 
     paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])
