@@ -27,7 +27,7 @@ from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of
 from idiomtune.cli import read_settings
 from idiomtune.glossaries.build import empty_encoder
 from idiomtune.io.hub import first_line
-from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss, StepLog
 from idiomtune.objectives.batching import repeated_anchors
 from idiomtune.plugins.benchmark import BenchmarkOptions
 from idiomtune.plugins.objective import ObjectiveOptions
@@ -215,7 +215,10 @@ class _ObjectiveChecks:
     def loss(self) -> object:
         """The loss must be a finite scalar, the mean over the anchors, with a graph and a finite gradient;
         for one anchor, which has nothing to compare with, zero with a graph, as embeddings.sum() * 0."""
-        losses = [self._loss(b, self._rows(b).requires_grad_()).loss for b in self._batches]
+        results = [self._loss(b, self._rows(b).requires_grad_()) for b in self._batches]
+        for result in results:
+            StepLog().add(result)  # what it logs: counts, and a `Mean` each
+        losses = [result.loss for result in results]
         wrong = [str(loss) for loss in losses if loss.ndim or not loss.requires_grad]
         return wrong[:1] or not all(map(self._is_finite, (*self._batches, *self._single)))
 

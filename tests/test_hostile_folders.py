@@ -17,7 +17,7 @@ import yaml
 from safetensors.torch import save_file
 
 import idiomtune as it
-from idiomtune.io.records import check_resumed
+from idiomtune.io.records import refuse_recorded_options
 from tests.planted_runs import plant
 from tests.programs import program_env, refused
 from tests.tiny_runs import composed
@@ -182,7 +182,7 @@ LOADED = ("learned with code", "module of its own")
 
 REFUSED = {  # a folder → what loading it names
     "rank 0": ("adapter_config.json", "'r'"),
-    "base is itself": ("another folder",),
+    "base is itself": ("the base of its adapters",),
     "base is a list": ("adapter_config.json", "base_model_name_or_path"),
     "package": ("package:evil.payload.x/model",),
     "module of its own": ("modules.json", "payload.Evil", "trust_remote_code"),
@@ -233,11 +233,11 @@ def test_a_file_of_options_or_a_resumed_run_does_not_run_code(tiny_path: Path, t
 def test_extensions_are_named(tmp_path: Path) -> None:
     """A module in a run's record is imported if this command names it; the user's own cells are running."""
     run = tmp_path / "run"
-    check_resumed(run, {"extensions": ["mine", "__main__"]}, {"extensions": ["mine", "other"]})
+    refuse_recorded_options(run, {"extensions": ["mine", "__main__"]}, {"extensions": ["mine", "other"]})
     recorded = {"extensions": ["mine", "more"]}
     for named in ([], ["more"], ["other"]):
         current = {"extensions": named}
-        refused(lambda: check_resumed(run, recorded, current), "extensions=[mine,more]")  # noqa: B023
+        refused(lambda: refuse_recorded_options(run, recorded, current), "extensions=[mine,more]")  # noqa: B023
 
 
 def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Path, tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ class Sound(Objective):
     def describe(self) -> str:
         return "14 sentences"
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         rng = np.random.default_rng([self.seed, epoch])
-        return split_micro_steps(shuffled_steps(range(14), 4, rng), shards)
+        return split_micro_steps(shuffled_steps(range(14), 4, rng), num_parts)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         names = [str(anchor) for anchor in anchors]
@@ -136,9 +136,9 @@ class Remembering(Sound):
 class Unequal(Sound):
     """Cut by NumPy, which leaves empty parts."""
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         steps = super().epoch_steps(epoch, 1)
-        return [[part.tolist() for part in np.array_split(step[0], shards)] for step in steps]
+        return [[part.tolist() for part in np.array_split(step[0], num_parts)] for step in steps]
 
 
 class Silent(Sound):

@@ -205,7 +205,7 @@ class PublishedObjective(AdmireObjective):
         num = len(self._sentences)
         self._anchors = range(num), range(num, num + len(self._items))  # sentences, items
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         def one_pass(kind: int, number: int) -> list[list[int]]:
             """The steps of one pass over the anchors of a kind."""
             rng = np.random.default_rng([self.seed, number, kind])
@@ -222,7 +222,7 @@ class PublishedObjective(AdmireObjective):
         else:
             spread = [((i + 1) / len(part), step) for part in passes for i, step in enumerate(part)]
             steps = [step for _, step in sorted(spread, key=itemgetter(0))]
-        return split_micro_steps(steps, shards)
+        return split_micro_steps(steps, num_parts)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  nothing is drawn
         """The sentences' requests for the classifier; or items, for which nothing is embedded."""

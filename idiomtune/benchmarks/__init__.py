@@ -40,7 +40,7 @@ Embed = Callable[[Sequence[EmbeddingRequest]], "Tensor"]
 _REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
     """The scores, records and predictions of one checkpoint on a benchmark.
 
@@ -68,7 +68,7 @@ class Benchmark(ABC):
         name: first part of its score keys.
         files: the data files that were read, for the run's record.
         without_gold: splits that give predictions, but no scores.
-        takes_whole_embeddings: it cannot score embeddings that are cut to fewer dimensions.
+        takes_whole_embeddings: it cannot score embeddings that are truncated to fewer dimensions.
     """
 
     name: str

@@ -58,8 +58,8 @@ class Suite:
             name (that of a data set), under which their results are put together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
             only written to files: records by query and predictions.
-        dimensions: the same embeddings cut to this many leading dimensions are scored too, with keys that end
-            in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
+        dimensions: the same embeddings, truncated to this many leading dimensions, are scored too, with keys
+            that end in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
 
     Attributes:
         keeps_embeddings: whether :meth:`run`, in one process, sets `last_embeddings`.
@@ -82,7 +82,7 @@ class Suite:
         self._processes = processes or Processes()
 
     def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
-        """Score `encoder` (in evaluation mode, in float32, without gradient).
+        """Score `encoder` in evaluation mode, without gradient, in the caller's autocast (a run has none).
 
         Args:
             encoder: its train/eval mode is restored.
@@ -169,8 +169,8 @@ def check_width(dimensions: Sequence[int], width: int) -> None:
     """
     if dimensions and (size := max(dimensions)) >= width:
         raise UserError(
-            f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is "
-            "always trained and scored) in trainer.matryoshka, eval.dimensions or dimensions"
+            f"embeddings of {width} dimensions cannot be truncated to {size}: name fewer (the full embedding "
+            "is always trained and scored) in trainer.matryoshka, eval.dimensions or dimensions"
         )
 
 

@@ -42,7 +42,12 @@ from idiomtune.plugins.options import (
     Weight,
     as_list,
 )
-from idiomtune.plugins.registry import ObjectiveSettings, load_extensions, score_declaration
+from idiomtune.plugins.registry import (
+    ObjectiveSettings,
+    benchmark_types,
+    load_extensions,
+    score_declaration,
+)
 from idiomtune.plugins.score import ScoreTable
 
 ABOUT_FOLDS = (
@@ -292,6 +297,11 @@ class TrainSettings(Common):
         scores = self.possible_scores(names)
         for key in self.trainer.monitor:
             if key not in scores:
+                if (
+                    left_out := key.partition("/")[0]
+                ) in benchmark_types() and left_out not in self.benchmark:
+                    chosen = ",".join([*self.benchmark, left_out])
+                    yield f"trainer.monitor: {key!r} is a score of {left_out}: add benchmark=[{chosen}]"
                 yield (
                     f"trainer.monitor: {no_such_score(key, list(scores))}. This run scores "
                     + "; ".join(self._scored_on(name) for name in self.benchmark)

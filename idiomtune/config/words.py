@@ -58,7 +58,7 @@ def overrides_of(
     """
     refuse_arguments(words)
     words, overrides = _with_subject(words, subject), list[str]()
-    _declare(words)  # first: the data of a declared benchmark is a path, too
+    _declare(words, folder)  # first: the data of a declared benchmark is a path, too
     for argument in words:
         _check_form(argument)
         key, _, value = argument.partition("=")
@@ -135,8 +135,11 @@ def _with_subject(words: Sequence[str], subject: str) -> list[str]:
 # ------------------------------------------------------------------ choices that are not in conf/
 
 
-def _declare(words: Sequence[str]) -> None:
+def _declare(words: Sequence[str], folder: str | None) -> None:
     """Tell Hydra of what `extensions=` declare, and of an experiment that is a file of the user's own.
+
+    Args:
+        folder: of `--config-dir`, whose files of options come before what modules declare.
 
     Raises:
         UserError: as :func:`overrides_of`.
@@ -162,6 +165,8 @@ def _declare(words: Sequence[str]) -> None:
             for declared in types:
                 if not isinstance(declared, DatasetType):
                     group = "benchmark" if isinstance(declared, BenchmarkType) else "objective"
+                    if folder is not None and Path(folder, group, f"{declared.name}.yaml").is_file():
+                        continue
                     section = _defaults(declared.options) | {"name": declared.name}
                     section = {declared.name: section} if group == "benchmark" else section
                     store(declared.name, {group: section, "data": dict.fromkeys(data)}, group)

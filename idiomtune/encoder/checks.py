@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from idiomtune.errors import UserError
@@ -116,3 +116,15 @@ def _size(shape: Sequence[int]) -> str:
 
 def _is_of_pooler(name: str) -> bool:
     return _POOLER in name.split(".")
+
+
+def check_embedding(path: str, embedding: Tensor, dimension: int) -> None:
+    """Check the embedding (D',) of a text, whose D the model's files promise.
+
+    Raises:
+        UserError: if it has another width, or is not a number.
+    """
+    if len(embedding) != dimension or not embedding.isfinite().all():
+        problem = f"have {len(embedding)} numbers, and by its files {dimension}"
+        problem = problem if len(embedding) != dimension else "are not finite"
+        raise UserError(f"model {path}: its embeddings {problem}: get it again, or correct its pooling")

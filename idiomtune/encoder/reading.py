@@ -98,7 +98,7 @@ class Tokenizer:
     """A model's tokenizer with a cache: it reads no text twice.
 
     Attributes:
-        wrapped: the tokenizer itself.
+        tokenizer: the library's.
 
     Raises:
         UserError: if it gives no character offsets, or has no padding token.

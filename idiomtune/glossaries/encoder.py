@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from idiomtune.config import ModelSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import requests_for, type_error
+from idiomtune.encoder.checks import check_embedding
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import ForwardBatch, overlapping_tokens
 from idiomtune.encoder.loading import explaining_loading, load_arguments, load_settings
@@ -115,6 +116,9 @@ class GlossaryEncoder(Encoder):
             first: Any = self.model[0]
             hidden = first.get_embedding_dimension()
             self.meanings = checkpoint.read(FILE, lambda content: saved_meanings(content, hidden))
+            if not empty:
+                with torch.no_grad():
+                    check_embedding(settings.path, self([EmbeddingRequest("a")])[0], self.dimension)
         if not is_section:
             self.meanings = choose_meanings(self, settings, labelled=labelled_usages)
 

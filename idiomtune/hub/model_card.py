@@ -204,7 +204,8 @@ def model_card(
     content = scores or {}
     table = score_declaration(read_scores(content.get("scores", {}), content.get("records") or ()))
     # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if config["data"].get("sample") else eval_results(table)
+    before = content.get("baseline") or {}
+    results = [] if config["data"].get("sample") else eval_results(table, before)
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
         "tags": [*_TAGS, *([] if is_own else ["idioms"])],
@@ -214,7 +215,7 @@ def model_card(
         "model_name": name if results else None,
         "eval_results": results or None,
     }
-    rows = changes(table, content.get("baseline") or {}).rows
+    rows = changes(table, before).rows
     meta = content.get("meta", {})
     glossary = record.get("glossary") or {}
     about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
@@ -347,9 +348,13 @@ def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
     return [f"on {num_queries} queries{groups}, this model {verdict}"]
 
 
-def eval_results(scores: ScoreTable) -> list[EvalResult]:
-    """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
-    return [_eval_result(s) for s in scores.parts.values() if s.is_headline and math.isfinite(s.value)]
+def eval_results(scores: ScoreTable, untrained: Mapping[str, float]) -> list[EvalResult]:
+    """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here.
+
+    Without the scores that cannot tell models apart: both models have all of them right.
+    """
+    headline = [s for s in scores.parts.values() if s.is_headline and math.isfinite(s.value)]
+    return [_eval_result(s) for s in headline if min(s.value, untrained.get(str(s), 0.0)) < 1.0]
 
 
 def _eval_result(score: Score) -> EvalResult:

@@ -283,7 +283,7 @@ def refuse_recorded_code(
         )
 
 
-def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def refuse_recorded_options(run: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Refuse dangerous options that only a run's record names.
 
     Args:

@@ -178,8 +178,8 @@ class Objective(ABC):
         """One line for the log, the scores and the model card: how many anchors, from what data."""
 
     @abstractmethod
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
+        """The epoch's optimizer steps, each cut into `num_parts` micro-steps: lists of anchor numbers."""
 
     @abstractmethod
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:

@@ -44,11 +44,11 @@ class BaseObjective(Objective):
         """One line for the log, the scores and the model card."""
         return f"{self.num_anchors} anchors"
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
+        """The epoch's optimizer steps, each cut into `num_parts` lists of anchor numbers."""
         import numpy as np
 
         from idiomtune.objectives.batching import shuffled_steps, split_micro_steps
 
         rng = np.random.default_rng([self.seed, epoch, 0])
-        return split_micro_steps(shuffled_steps(range(self.num_anchors), self.batch_size, rng), shards)
+        return split_micro_steps(shuffled_steps(range(self.num_anchors), self.batch_size, rng), num_parts)

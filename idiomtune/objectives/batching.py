@@ -26,16 +26,16 @@ def shuffled_steps(
 
 
 def split_micro_steps(
-    steps: Sequence[Sequence[int]], shards: int, members: Sequence[Sequence[int]] | None = None
+    steps: Sequence[Sequence[int]], num_parts: int, members: Sequence[Sequence[int]] | None = None
 ) -> list[list[list[int]]]:
-    """Each step cut into `shards` parts, or fewer if it is short.
+    """Each step cut into `num_parts` parts, or fewer if it is short.
 
     Args:
         members: if `steps` are of groups, the anchors of each group, which is not cut.
     """
     import numpy as np
 
-    parts = [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+    parts = [[part.tolist() for part in np.array_split(step, num_parts) if len(part)] for step in steps]
     if members is None:
         return parts
     return [[[anchor for group in part for anchor in members[group]] for part in step] for step in parts]

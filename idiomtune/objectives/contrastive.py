@@ -264,7 +264,7 @@ class ContrastiveObjective(Objective):
             about += f" with {self.options.groups_option}={limit}, chosen so"
         return f"{about}; queries as {' and '.join(self.query_modes)}"
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         """The epoch's steps: all anchors in an order drawn from seed and epoch, then cut."""
         import numpy as np
 
@@ -282,7 +282,7 @@ class ContrastiveObjective(Objective):
                 steps = [list(islice(shuffled, size)) for size in sorted(map(len, steps), reverse=True)]
         if self.options.drop_last:
             steps = [step for step in steps if len(step) == self.batch_size]
-        return split_micro_steps(steps, shards)
+        return split_micro_steps(steps, num_parts)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests and masks of these anchors."""

@@ -94,6 +94,8 @@ class IdioLinkOptions(ContrastiveOptions):
             )
         if self.single_positive_every and self.candidates != "in_batch":
             yield "single_positive_every needs candidates=in_batch; with others, every epoch has tuples"
+        if not any(self.positive_weights.model_dump().values()):
+            yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
         for field in ("redraw", "documents_as_queries"):
             if self.candidates == "released" and getattr(self, field):
                 yield f"{field}=true needs candidates=sampled: the released ones are fixed"

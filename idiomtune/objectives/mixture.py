@@ -223,7 +223,7 @@ class MixtureObjective(Objective):
             for part in parts.values()
             for option, text in part.objective.special_tokens.items()
         }
-        # Part and shards → one of the part's own epochs, and the number of its first step.
+        # Part and number of micro-steps → one of the part's own epochs, and the number of its first step.
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 
     def describe(self) -> str:
@@ -235,36 +235,36 @@ class MixtureObjective(Objective):
             for name, part in self.parts.items()
         )
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         """The epoch's steps, of all parts, in an order drawn from seed and epoch.
 
         Part i of n numbers its anchors i, i + n, i + 2n, …
         """
         from numpy.random import default_rng
 
-        lengths = {name: len(part.objective.epoch_steps(0, shards)) for name, part in self.parts.items()}
+        lengths = {name: len(part.objective.epoch_steps(0, num_parts)) for name, part in self.parts.items()}
         total = max(lengths[name] / share for name, share in self._shares.items())
         steps = []
         for number, (name, share) in enumerate(self._shares.items()):
             count = max(round(share * total), 1)
-            for step in self._steps(name, epoch * count, (epoch + 1) * count, shards):
+            for step in self._steps(name, epoch * count, (epoch + 1) * count, num_parts):
                 steps.append([[a * len(self.parts) + number for a in shard] for shard in step])
         order = default_rng([self.seed, epoch, 2]).permutation(len(steps)).tolist()
         return [steps[i] for i in order]
 
-    def _steps(self, name: str, start: int, end: int, shards: int) -> list[list[list[int]]]:
+    def _steps(self, name: str, start: int, end: int, num_parts: int) -> list[list[list[int]]]:
         """Steps `start` to `end` of a part, counted through all its epochs.
 
         Epochs are planned again rather than kept, from the one in which the steps before these began.
         """
-        epoch, first = self._reached.get((name, shards), (0, 0))
+        epoch, first = self._reached.get((name, num_parts), (0, 0))
         if start < first:
             epoch, first = 0, 0
         steps: list[list[list[int]]] = []
         while first < end:
-            planned = self.parts[name].objective.epoch_steps(epoch, shards)
+            planned = self.parts[name].objective.epoch_steps(epoch, num_parts)
             if first <= start:
-                self._reached[name, shards] = epoch, first
+                self._reached[name, num_parts] = epoch, first
             steps += planned[max(start - first, 0) : end - first]
             epoch, first = epoch + 1, first + len(planned)
         return steps

@@ -152,7 +152,7 @@ class TripletObjective(Objective):
     def names(self, numbers: Sequence[int]) -> list[str]:
         """Sentences, for messages."""
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         """The epoch's steps, equally many in every epoch, each cut between groups (or labels)."""
         import numpy as np
 
@@ -163,10 +163,10 @@ class TripletObjective(Objective):
         if not self._has_groups:
             classes = {i: (label, "") for i, label in enumerate(self._labels.tolist())}
             return split_micro_steps(
-                balanced_steps(range(num), size, size // self._per_label, classes, rng), shards
+                balanced_steps(range(num), size, size // self._per_label, classes, rng), num_parts
             )
         if not self._whole_groups:
-            return split_micro_steps([range(i, min(i + size, num)) for i in range(0, num, size)], shards)
+            return split_micro_steps([range(i, min(i + size, num)) for i in range(0, num, size)], num_parts)
         sizes = [len(members) for members in self._members]
         if self._per_expression is not None:
             steps = self._steps_by_expression(sizes, self._per_expression, epoch, rng)
@@ -180,7 +180,7 @@ class TripletObjective(Objective):
                     room = size
                 steps[-1].append(group)
                 room -= needed
-        return split_micro_steps(steps, shards, self._members)
+        return split_micro_steps(steps, num_parts, self._members)
 
     def _steps_by_expression(
         self, sizes: Sequence[int], limit: int, epoch: int, rng: np.random.Generator

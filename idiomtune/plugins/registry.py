@@ -83,7 +83,10 @@ def _declared_in(module: str) -> list[Declaration]:
     is_list = isinstance(declared, list | tuple) and all(isinstance(entry, kinds) for entry in declared)
     if not is_list or not (declared or inside):
         needed = "a @benchmark, an @objective, or a list DECLARED of ObjectiveType or DatasetType"
-        raise UserError(f"extensions: {module} declares nothing usable: it needs {needed}")
+        cells = "; what a notebook or script declares goes into a module: extensions=[<module>]"
+        raise UserError(
+            f"extensions: {module} declares nothing usable: it needs {needed}{cells * (module == '__main__')}"
+        )
     return [*declared, *(entry for entry in inside if entry not in declared)]
 
 

@@ -84,11 +84,12 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
                 )
 
             # ---- the untrained model's scores
+            # Without the objective's modules, which have no scores yet.
             baseline, untrained = score_untrained(context, make_suite(context, benchmarks))
             if checkpoint is not None or expressions:
                 untrained = None  # not what is trained, so its memory is freed
 
-            # ---- the training: each step is of the seed and the epoch alone
+            # ---- the training: data is drawn by seed and epoch, dropout by seed and step
             remedies = build_trained_model(
                 settings, placement, objective, checkpoint, expressions, processes, untrained=untrained
             )
@@ -99,7 +100,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
             texts |= texts_of(suite.benchmarks)
             run.update(glossary=describe_glossary(settings.model, encoder, texts))
             new_modules = sample_weights(objective.head)  # before they have the checkpoint's weights
-            tokens = encoder.idiom_tokens is not None
+            has_tokens = encoder.idiom_tokens is not None
 
             def push(saved: Path) -> None:
                 push_or_warn(settings.hub, saved, saved.name)  # to a branch of that name
@@ -116,7 +117,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
                 score_every=settings.eval.every,
                 scored=settings.checkpoint_benchmarks,
                 dropout=not settings.trainer.freeze_encoder,
-                card=processes.broadcast(lambda: model_card_now(context, tokens)),
+                card=processes.broadcast(lambda: model_card_now(context, has_tokens)),
                 checkpoint=checkpoint,
                 usages=prepared.usages,
                 on_saved=push if settings.hub.push == "every" else None,
@@ -130,7 +131,7 @@ def train(settings: TrainSettings, run: RunFolder) -> float:
             has_changed = have_changed([*run.record.get("untrained_weights", ()), *new_modules], weights)
             processes.broadcast(
                 lambda: report(
-                    context, state, baseline, best, prepared, has_changed=has_changed, tokens=tokens
+                    context, state, baseline, best, prepared, has_changed=has_changed, has_tokens=has_tokens
                 )
             )
         run.end("finished", best_step=state.best_step, steps=state.step)

@@ -1,4 +1,4 @@
-"""Results of a run: scores of the untrained and the best model, model card, report."""
+"""What a run scores and writes beside training: the untrained model first, the best one last."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def report(
     prepared: Prepared,
     *,
     has_changed: bool,
-    tokens: bool,
+    has_tokens: bool,
 ) -> None:
     """Write the run's results: `scores.json`, per-query files, plots, the card.
 
@@ -251,7 +251,7 @@ def report(
         baseline: the scores of the untrained model.
         best: those of the best checkpoint.
         has_changed: whether its weights differ from the untrained ones.
-        tokens: whether it has idiom tokens.
+        has_tokens: whether it has idiom tokens.
     """
     settings, run = context.settings, context.run
     warnings = _unchanged_notes(settings, state, baseline, best.scores, is_same=not has_changed)
@@ -292,7 +292,7 @@ def report(
         log.info("%s", note)
     for note in empty:
         log.warning("%s", note)
-    write_text(run.path / "best" / "README.md", model_card_now(context, tokens, with_scores=True))
+    write_text(run.path / "best" / "README.md", model_card_now(context, has_tokens, with_scores=True))
     run.seal("best", "config.yaml", "scores.json", "metrics.jsonl", "per_query")
     run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
 

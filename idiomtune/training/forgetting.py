@@ -35,7 +35,7 @@ ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own
 
 @dataclass(eq=False)
 class Remedies:
-    """The trained encoder, with remedies against forgetting.
+    """The trained encoder, with remedies against forgetting, if any.
 
     The exported weights are those that are scored and saved: the trained ones, unless there is a remedy.
     With interpolation, for each weight
@@ -167,8 +167,8 @@ def check_remedies(forgetting: ForgettingSettings, objective: Objective) -> None
     """
     if forgetting.lora.rank is not None:
         check_peft()
-    shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
-    if forgetting.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
+    micro_steps = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
+    if forgetting.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in micro_steps):
         raise UserError(
             "forgetting.distillation: no batch of this objective embeds a whole sentence without an idiom, "
             "so there is nothing to keep near the base model: set objective.document_mode=sentence, or "

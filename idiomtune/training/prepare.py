@@ -33,7 +33,6 @@ from idiomtune.training.objective import build_objective
 log = logging.getLogger(__name__)
 
 _NUM_STEPS = 6  # of the first epoch, evenly spread, whose texts are looked at
-_NUM_SHOWN = 3  # rows of the user's own data
 _MANY = 0.1  # warn of a larger share of texts that are read like others
 _RANK = 16  # of the adapters that are proposed
 

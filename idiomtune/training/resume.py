@@ -11,7 +11,7 @@ from idiomtune.config import TrainSettings
 from idiomtune.config.words import unquote
 from idiomtune.errors import UserError
 from idiomtune.io.files import fingerprint, is_file, user_path
-from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code
+from idiomtune.io.records import readable_record, refuse_recorded_code, refuse_recorded_options
 from idiomtune.io.run_files import CHECKSUMS, RECORD, checkpoints, read_config, read_run_json, verify
 from idiomtune.plugins.registry import is_data_path
 from idiomtune.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 # be the same). A glossary may also be in another folder.
 _LENGTH = ("trainer.max_epochs", "trainer.max_steps")
 _GLOSSARY = "model.glossary"
+_SECTIONS = ("model", "trainer", "forgetting", "eval")  # with the same options in every run
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -159,7 +160,13 @@ def saved_config(
             "Leave these out to resume it (run length, device and logging may change), or start a new run "
             "without resume="
         )
-    check_resumed(folder, saved, composed)
+    refuse_recorded_options(folder, saved, composed)
+    for name in _SECTIONS:
+        if missing := {**(composed.get(name) or {})}.keys() - {**(saved.get(name) or {})}.keys():
+            raise UserError(
+                f"the run in {folder} is of another version of this project, which had no option "
+                f"{name}.{min(missing)}: resume it with that version, or start a new run without resume="
+            )
     return saved | {"resume": str(folder)}
 
 

@@ -90,7 +90,7 @@ class Tracker(Protocol):
 
 
 class RunFolder:
-    """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
+    """`config.yaml`, `run.json` and `metrics.jsonl` of one run.
 
     Only the process that holds the folder's lock writes to it: see :meth:`reserve`.
 

@@ -97,7 +97,7 @@ class Trainer:
     embed: TrainableEmbedder | FrozenEmbedder = field(init=False)
     optimizer: AcceleratedOptimizer = field(init=False)
     state: TrainerState = field(default_factory=TrainerState, init=False)
-    undefined: ScoreTable = field(default_factory=ScoreTable)
+    undefined: ScoreTable = field(default_factory=ScoreTable, init=False)
 
     def __post_init__(self) -> None:
         self.encoder = self.remedies.encoder
@@ -170,6 +170,7 @@ class Trainer:
             where the gradient scaler skips such steps and lowers its scale, it must after many in a row.
         """
         self.processes.sum_gradients(self.encoder.parameters())
+        # Each process computed these from the whole batch.
         self.processes.sum_gradients(self.objective.head.parameters(), divide=True)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         max_norm = math.inf if self.settings.clip_norm is None else self.settings.clip_norm

@@ -52,7 +52,7 @@ def test_quotation_marks_that_nothing_needs_are_left_out(tmp_path: Path) -> None
 
 
 def test_a_score_of_any_benchmark_is_a_result_for_the_hub() -> None:
-    (result,) = eval_results(table_of({"mybench/accuracy": 0.5}))
+    (result,) = eval_results(table_of({"mybench/accuracy": 0.5}), {})
     assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")
 
 

@@ -28,10 +28,10 @@ class Counted(Objective):
     def describe(self) -> str:
         return f"{self.num} anchors"
 
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, num_parts: int) -> list[list[list[int]]]:
         order = np.random.default_rng([self.num, epoch]).permutation(self.num).tolist()
         steps = [order[i : i + self.size] for i in range(0, self.num, self.size)]
-        return [[part.tolist() for part in np.array_split(step, shards)] for step in steps]
+        return [[part.tolist() for part in np.array_split(step, num_parts)] for step in steps]
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         return Batch(
@@ -60,14 +60,14 @@ def test_proportions(shares: tuple[float, float], expected: tuple[int, int]) -> 
     assert (parts[0], parts[1]) == expected
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(num_parts: int) -> None:
     """Against all its epochs in one list, asked for as by a check, a run and a resumed run."""
     mixture, part = build(0, 1.0, 3.0), Counted("b", 12, 4)
-    counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, shards)]
+    counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, num_parts)]
     sizes = []
     for epoch in (0, 0, 1, 2, 5, 4, 0, 7):
-        steps = [step for step in mixture.epoch_steps(epoch, shards) if step[0][0] % 2]
+        steps = [step for step in mixture.epoch_steps(epoch, num_parts) if step[0][0] % 2]
         ours = [[[a // 2 for a in shard] for shard in step] for step in steps]
         assert sorted(ours) == sorted(counted[epoch * 30 : (epoch + 1) * 30])
         sizes.append(len(pickle.dumps(vars(mixture))))

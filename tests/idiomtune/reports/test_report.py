@@ -160,7 +160,7 @@ def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> No
     ]
     assert "dim=" not in "".join(markdown(table) for table in others)
     assert not any("dim=" in d.key for d in compare(groups[0]).differences)
-    assert not any("dim=" in str(result.metric_name) for result in eval_results(table_of(scores)))
+    assert not any("dim=" in str(result.metric_name) for result in eval_results(table_of(scores), {}))
 
 
 def test_a_name_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> None:

@@ -168,7 +168,10 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(tmp_path: Path,
 @pytest.mark.parametrize(
     ("rank", "own", "others"),
     # The main one as when its disk is full; here the folder is somebody else's.
-    [(1, "this process has run into something", "another process"), (0, "overwrite=true", "main process")],
+    [
+        (1, "this process has run into something", "another process"),
+        (0, "which no run has written", "main process"),
+    ],
 )
 def test_an_error_of_one_process_ends_all(
     tmp_path: Path, options: list[str], rank: int, own: str, others: str
