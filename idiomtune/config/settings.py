@@ -301,7 +301,8 @@ class TrainSettings(Common):
                     left_out := key.partition("/")[0]
                 ) in benchmark_types() and left_out not in self.benchmark:
                     chosen = ",".join([*self.benchmark, left_out])
-                    yield f"trainer.monitor: {key!r} is a score of {left_out}: add benchmark=[{chosen}]"
+                    left = f"{key!r} is a score of {left_out}, which is left out"
+                    yield f"trainer.monitor: {left}: benchmark=[{chosen}], or monitor another score"
                 yield (
                     f"trainer.monitor: {no_such_score(key, list(scores))}. This run scores "
                     + "; ".join(self._scored_on(name) for name in self.benchmark)
