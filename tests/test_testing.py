@@ -117,6 +117,14 @@ class Detached(Sound):
         return sentences, meanings.detach()
 
 
+class BareMean(Sound):
+    """Logs a number where the loop takes a `Mean`."""
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        means: Any = {"norm": 3.0}
+        return replace(super().loss(embeddings, batch), means=means)
+
+
 class Shifted(Sound):
     def labels(self, num: int) -> Tensor:
         return (torch.arange(num) + 1) % num
@@ -163,6 +171,7 @@ class Rooted(Sound):
     [
         (Sound, {}, EACH),
         (Detached, {"gradient": "'sentence"}, EACH),
+        (BareMean, {"loss": ""}, ALONE),
         (Shifted, {"order": ""}, EACH),
         (Remembering, {"resume": ""}, EACH),
         (Unequal, {"steps": ""}, ALONE),

@@ -297,12 +297,11 @@ class TrainSettings(Common):
         scores = self.possible_scores(names)
         for key in self.trainer.monitor:
             if key not in scores:
-                if (
-                    left_out := key.partition("/")[0]
-                ) in benchmark_types() and left_out not in self.benchmark:
-                    chosen = ",".join([*self.benchmark, left_out])
-                    left = f"{key!r} is a score of {left_out}, which is left out"
-                    yield f"trainer.monitor: {left}: benchmark=[{chosen}], or monitor another score"
+                benchmark = key.partition("/")[0]
+                if benchmark in benchmark_types() and benchmark not in self.benchmark:
+                    chosen = ",".join([*self.benchmark, benchmark])
+                    problem = f"{key!r} is a score of {benchmark}, which is left out"
+                    yield f"trainer.monitor: {problem}: benchmark=[{chosen}], or monitor another score"
                 yield (
                     f"trainer.monitor: {no_such_score(key, list(scores))}. This run scores "
                     + "; ".join(self._scored_on(name) for name in self.benchmark)

@@ -124,7 +124,8 @@ def check_embedding(path: str, embedding: Tensor, dimension: int) -> None:
     Raises:
         UserError: if it has another width, or is not a number.
     """
-    if len(embedding) != dimension or not embedding.isfinite().all():
+    problem = "are not finite" if not embedding.isfinite().all() else ""
+    if len(embedding) != dimension:
         problem = f"have {len(embedding)} numbers, and by its files {dimension}"
-        problem = problem if len(embedding) != dimension else "are not finite"
+    if problem:
         raise UserError(f"model {path}: its embeddings {problem}: get it again, or correct its pooling")

@@ -32,12 +32,12 @@ def settings(*overrides: str) -> TrainSettings:
 def test_an_experiment_can_be_a_part(name: str) -> None:
     """Beside one on the user's own data; all of its options are filled in."""
     parts = (f"+objective.parts.p.experiment={name}", "+objective.parts.faq.data.train=faq.csv")
-    given = composed(*MIXTURE, *parts, *NEEDS[name])
+    config = composed(*MIXTURE, *parts, *NEEDS[name])
     expected = composed("train", f"+experiment={name}")["objective"]
-    part = given["objective"]["parts"]["p"]
+    part = config["objective"]["parts"]["p"]
     assert (part["experiment"], part["objective"]) == (name, expected["name"])
     assert part["options"].keys() == expected.keys()
-    validate(TrainSettings, given)
+    validate(TrainSettings, config)
 
 
 def test_what_a_part_says_comes_first() -> None:

@@ -409,6 +409,12 @@ def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
     assert str(error).count(named) == 1
 
 
+def test_a_run_that_lacks_an_option_is_of_another_version(tmp_path: Path) -> None:
+    save(tmp_path, 2, RECORDED)
+    error = refused(lambda: saved_config(tmp_path, changed(trainer={"newer": 1}), "x", []))
+    assert "trainer.newer" in str(error)
+
+
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
     """It has what was changed by a resumed run that saved no checkpoint."""
     save(tmp_path, 2, RECORDED)
