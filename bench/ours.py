@@ -54,9 +54,8 @@ def run(workload: Workload) -> Measured:
     encoder = build_encoder(settings.model, placement)
     if not workload.is_training:
         start = Time.now()
-        scores = dict(
-            Suite(build_benchmarks(settings.benchmark, settings.inputs, ["idiolink"])[0]).run(encoder).scores
-        )
+        benchmarks, _ = build_benchmarks(settings.benchmark, settings.inputs, ["idiolink"])
+        scores = dict(Suite(benchmarks).run(encoder).scores)
         return Measured([Time.now() - start], scores=scores)
     if not workload.dropout:
         without_dropout(encoder.model)
@@ -67,7 +66,6 @@ def run(workload: Workload) -> Measured:
         run_folder.start({}, experiment="bench")
         objective = build_objective(settings)
         parts = settings.trainer, Remedies(encoder), objective, suite, settings.seed
-        trainer = Trainer(run_folder, accelerator, processes, *parts, score_every=settings.eval.every)
-        train_loop(trainer)
+        train_loop(Trainer(run_folder, accelerator, processes, *parts, score_every=settings.eval.every))
         losses = [line["loss"] for line in run_folder.metrics() if "loss" in line]
     return Measured(steps.times, losses)

@@ -116,8 +116,8 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str
 
 def requests_of(benchmark: Benchmark) -> Sequence[EmbeddingRequest]:
     """All requests of a benchmark: those that it declares, or that a rehearsal on random numbers asks for."""
-    if benchmark.requests:
-        return benchmark.requests
+    if requests := benchmark.requests:
+        return requests
     import torch
 
     generator = torch.Generator().manual_seed(0)
