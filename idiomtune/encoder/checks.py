@@ -122,10 +122,8 @@ def check_embedding(path: str, embedding: Tensor, dimension: int) -> None:
     """Check the embedding (D',) of a text, whose D the model's files promise.
 
     Raises:
-        UserError: if it has another width, or is not a number.
+        UserError: if it has another width.
     """
-    problem = "are not finite" if not embedding.isfinite().all() else ""
     if len(embedding) != dimension:
-        problem = f"have {len(embedding)} numbers, and by its files {dimension}"
-    if problem:
-        raise UserError(f"model {path}: its embeddings {problem}: get it again, or correct its pooling")
+        problem = f"its embeddings have {len(embedding)} numbers, and by its files {dimension}"
+        raise UserError(f"model {path}: {problem}: get it again, or correct its pooling")

@@ -71,6 +71,7 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
     "weights of another shape": (weights(lambda w: w | {LAST: torch.ones(2, 2)}), [LAST, "2 × 2", "32 × 64"]),
     "NaN": (weights(lambda w: w | {LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
     "small vocabulary": (small_vocabulary, ["3000", "config.json"]),
+    "another width": (setting("1_Pooling/config.json", "embedding_dimension", 16), ["32 numbers", "16"]),
     "length -5": (setting(TOKENIZER, "model_max_length", -5), [TOKENIZER, "model_max_length", "-5"]),
 }
 REFUSED: dict[str, Spoil] = {
